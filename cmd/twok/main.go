@@ -1,0 +1,88 @@
+// Command twok keeps an etcd cluster of two members writable when one of them
+// goes away. See `twok --help` and README.md.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+
+	"github.com/urfave/cli/v2"
+)
+
+func main() {
+	os.Exit(run(context.Background(), os.Args, os.Stdout, os.Stderr))
+}
+
+// run is main without the process: arguments in, exit code out. Each command
+// takes its writers from cli.Context.App, handles its own signals and returns
+// an error instead of exiting; the error is printed here and nowhere else.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	a := app()
+	a.Writer, a.ErrWriter = stdout, stderr
+	return report(stderr, a.RunContext(ctx, args))
+}
+
+// app is the whole command line. To add a command, add it to the list.
+func app() *cli.App {
+	a := &cli.App{
+		Name:    "twok",
+		Usage:   "keep a two-member etcd cluster writable when one member goes away",
+		Version: version(),
+		Commands: []*cli.Command{
+			arbiterCommand(),
+		},
+		// run prints the error and chooses the exit code.
+		ExitErrHandler: func(*cli.Context, error) {},
+		OnUsageError:   onUsageError,
+		Action:         groupAction,
+		// A "help" command beside --help would be taken for an argument of commands.
+		HideHelpCommand: true,
+	}
+	prepare(a.Commands)
+	return a
+}
+
+// prepare gives every command the house rules: usage errors are errors like
+// all others, and a group called without a known command says so.
+func prepare(commands []*cli.Command) {
+	for _, c := range commands {
+		c.HideHelpCommand = true
+		if c.OnUsageError == nil {
+			c.OnUsageError = onUsageError
+		}
+		if len(c.Subcommands) > 0 && c.Action == nil {
+			c.Action = groupAction
+		}
+		prepare(c.Subcommands)
+	}
+}
+
+func onUsageError(c *cli.Context, err error, _ bool) error {
+	return hint(withCode(err, exitUsage), fmt.Sprintf("see `%s --help`", c.Command.HelpName))
+}
+
+// groupAction runs for a command that only has commands below it.
+func groupAction(c *cli.Context) error {
+	name := c.Command.HelpName
+	if name == "" {
+		name = c.App.Name
+	}
+	if c.NArg() == 0 {
+		if c.Command.Name == c.App.Name || c.Command.Name == "" {
+			return cli.ShowAppHelp(c)
+		}
+		return cli.ShowSubcommandHelp(c)
+	}
+	return hint(withCode(fmt.Errorf("%s has no command %q", name, c.Args().First()), exitUsage),
+		fmt.Sprintf("see `%s --help`", name))
+}
+
+func version() string {
+	if bi, ok := debug.ReadBuildInfo(); ok && bi.Main.Version != "" {
+		return bi.Main.Version
+	}
+	return "(devel)"
+}
