@@ -24,7 +24,8 @@ type Record struct {
 	ClusterID  uint64 // the etcd cluster (F38)
 	Generation uint64 // G: grows with every claim and with nothing else (P2)
 	Survivor   Member // zero: nobody yet
-	Nonce      string // fresh in every swap of any kind (P1, ABA)
+	Nonce      string // fresh in every swap of any kind (ABA)
+	ClaimNonce string // the Nonce of the swap that made the last claim (P1, P16)
 	Reason     string // why the last claim was made, for people
 	CreatedAt  int64
 	ClaimedAt  int64
