@@ -1,0 +1,8 @@
+// Build fills the tool cache and prints where the tools are.
+//
+//	go run ./testing/tools/build etcd [3.5 3.6 3.7]
+//	go run ./testing/tools/build staticcheck
+//
+// Paths go to stdout, one a line; progress goes to stderr. The status is 1
+// after an error and 2 for a wrong command line.
+package main

@@ -1,0 +1,45 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+
+	"twok/internal/lab"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	os.Exit(run(ctx, os.Args[1:]))
+}
+
+func run(ctx context.Context, args []string) int {
+	switch {
+	case len(args) >= 1 && args[0] == "etcd":
+		minors := args[1:]
+		if len(minors) == 0 {
+			minors = lab.Minors
+		}
+		for _, minor := range minors {
+			b, err := lab.Etcd(ctx, minor, os.Stderr)
+			if err != nil {
+				fmt.Fprintln(os.Stderr, "error:", err)
+				return 1
+			}
+			fmt.Printf("%s\n%s\n%s\n", b.Etcd, b.Etcdctl, b.Etcdutl)
+		}
+	case len(args) == 1 && args[0] == "staticcheck":
+		path, err := lab.Staticcheck(ctx, os.Stderr)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "error:", err)
+			return 1
+		}
+		fmt.Println(path)
+	default:
+		fmt.Fprintln(os.Stderr, "usage: build etcd [3.5 3.6 3.7] | build staticcheck")
+		return 2
+	}
+	return 0
+}
