@@ -1,0 +1,66 @@
+package member
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// AgentLockName is the file in the data directory that one agent keeps locked. etcd
+// warns about it at its start ("found invalid file under data directory") and goes on.
+const AgentLockName = "twok-agent.lock"
+
+// AgentLock makes this process the one agent of a data directory (P20). It does
+// not wait. ErrHeld: another agent runs here; the error names its process ID (as seen in that
+// agent's own PID namespace). Closing gives the lock up and leaves the file. The end of
+// the process, SIGKILL too, gives it up.
+func AgentLock(dataDir string) (io.Closer, error) {
+	path := filepath.Join(dataDir, AgentLockName)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("agent lock %s: %w", path, err)
+	}
+	if err := flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		holder := ""
+		if b, rerr := io.ReadAll(io.LimitReader(f, 64)); rerr == nil {
+			holder = strings.TrimSpace(string(b))
+		}
+		f.Close()
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("agent lock %s: flock: %w", path, err)
+		}
+		if holder == "" {
+			holder = "unknown"
+		}
+		return nil, fmt.Errorf("agent lock %s: %w: another agent (pid %s) runs on this data directory: stop it first",
+			path, ErrHeld, holder)
+	}
+	// For people only: the flock is the lock, the content is a hint.
+	err = f.Truncate(0)
+	if err == nil {
+		_, err = fmt.Fprintf(f, "%d\n", os.Getpid())
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("agent lock %s: write the process ID: %w", path, err), f.Close())
+	}
+	return &agentLock{f: f}, nil
+}
+
+type agentLock struct {
+	once sync.Once
+	f    *os.File
+	err  error
+}
+
+func (a *agentLock) Close() error {
+	a.once.Do(func() {
+		a.err = errors.Join(flock(int(a.f.Fd()), unix.LOCK_UN), a.f.Close())
+	})
+	return a.err
+}

@@ -1,0 +1,42 @@
+// Package member is what an agent does to the data of its own member.
+//
+// # The locks
+//
+// Two locks together keep etcd out of a data directory (protocol.md, "the
+// locks"): the flock of member/snap/db, which this package takes, and the locks
+// of the WAL segments, which wal.Open takes. The first makes a restarted etcd
+// wait; only the second proves that etcd is out.
+//
+// How etcd waits. bbolt 1.3.12, 1.4.3 and 1.5.0 (etcd 3.5, 3.6, 3.7) do not queue
+// in the kernel: they call flock(LOCK_EX|LOCK_NB) every 50 ms, without a limit
+// since etcd sets no Options.Timeout (bbolt bolt_unix.go, flock; etcd
+// storage/backend/backend.go, newBackend). etcd opens the database before it reads the WAL.
+// Hence:
+//
+//   - A flock(LOCK_EX) that sleeps in the kernel is woken when the old etcd ends;
+//     a new one needs some 10 ms to get as far as its first try. The lock is not
+//     handed over, though: the kernel wakes the sleeper, which tries again. An etcd
+//     that waited already may win that race. Stop it and wait again: see [Acquire].
+//   - After Release a waiting etcd goes on within 50 ms, with the WAL as it is then.
+//   - A waiting etcd has opened the database and seen whether there is a WAL. If the
+//     whole member directory is exchanged under it, it goes on with the old database
+//     and the new WAL. Who replaces more than the WAL ends every process that has the
+//     locked inode open ([Lock.Inode], etcdproc.Evict) after the exchange and before Release.
+//
+// Invariants:
+//
+//  1. A *Lock is handed out only while its descriptor holds LOCK_EX and is the file at
+//     the path. Otherwise the caller gets ErrReplaced, ErrHeld or ErrLost.
+//  2. Nothing in this package writes to, creates or truncates the database.
+//  3. No lock is granted unnoticed. A queued request that is abandoned ends at once: its
+//     descriptor number is pointed at an O_PATH file and its thread gets SIGURG; the
+//     kernel restarts the flock (Go's handlers have SA_RESTART), which then fails with EBADF.
+//     Closing alone does not wake a sleeping flock(2).
+//  4. Every descriptor is close-on-exec: no child of the agent inherits a lock. Release unlocks
+//     explicitly, so a child between fork and exec cannot prolong it.
+//  5. bbolt makes the lock shared while Lock.Backend is open (flock replaces the lock of the same
+//     open file). Its Close makes it exclusive again, or fails with ErrLost.
+//  6. Every wait ends with its context.
+//  7. One agent per data directory (P20): AgentLock. The file moves with the directory, so set
+//     aside <dataDir>/member, never the data directory itself.
+package member
