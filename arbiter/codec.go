@@ -27,7 +27,7 @@ const (
 
 // The fields this version knows. All others live in Extra.
 var (
-	recordFields = names("format", "version", "id", "cluster_id", "generation", "survivor", "nonce", "reason",
+	recordFields = names("format", "version", "id", "cluster_id", "generation", "survivor", "nonce", "claim_nonce", "reason",
 		"created_at", "claimed_at", "written_at", "claim_end", "fork", "confirmed", "confirmed_at",
 		"whole", "mark", "drain", "pause", "forced", "history")
 	entryFields = names("first", "last", "survivor", "fork", "forced", "at")
@@ -63,6 +63,7 @@ func Encode(r Record) ([]byte, error) {
 		w.close(o)
 	}
 	w.str("nonce", r.Nonce)
+	w.strIf("claim_nonce", r.ClaimNonce)
 	w.strIf("reason", r.Reason)
 	w.time("created_at", r.CreatedAt)
 	w.time("claimed_at", r.ClaimedAt)

@@ -112,6 +112,8 @@ func (d *decoder) record(n node) Record {
 			})
 		case "nonce":
 			r.Nonce = d.str("nonce", v)
+		case "claim_nonce":
+			r.ClaimNonce = d.str("claim_nonce", v)
 		case "reason":
 			r.Reason = d.str("reason", v)
 		case "created_at":

@@ -18,7 +18,8 @@
 //	"cluster_id":"cdf818194e3a8c32",               16 hex digits, as etcdctl prints it
 //	"generation":4,
 //	"survivor":{"id":"8e9e05c52164694d","name":"m1"},
-//	"nonce":"77ab…",
+//	"nonce":"77ab…",                               fresh in every swap
+//	"claim_nonce":"0c1d…",                         the nonce of the last claim
 //	"reason":"no contact for 3s",
 //	"created_at":"2026-01-02T03:04:05.678Z",       also claimed_at, written_at
 //	"claim_end":{"index":1041,"term":7},
@@ -43,7 +44,7 @@
 //
 // Encode refuses (ErrInvalid), and Decode calls garbage, what breaks one of them:
 //
-//   - I1 ID and nonce are 1 to 64 letters, digits, '-', '_' or '.'; the cluster
+//   - I1 ID, nonce and claim nonce, if any, are 1 to 64 letters, digits, '-', '_' or '.'; the cluster
 //     ID is not 0; the generation is at least 1.
 //   - I2 Either nobody was ever named (no survivor, no history, no claim end, fork,
 //     confirmation, time of claim or force), or the newest history entry is by

@@ -31,6 +31,8 @@ func checkIdentity(r Record) error {
 		return fmt.Errorf("id %.80q is not 1 to 64 letters, digits, '-', '_' or '.'", r.ID)
 	case !validToken(r.Nonce):
 		return fmt.Errorf("nonce %.80q is not 1 to 64 letters, digits, '-', '_' or '.'", r.Nonce)
+	case r.ClaimNonce != "" && !validToken(r.ClaimNonce):
+		return fmt.Errorf("claim_nonce %.80q is not 1 to 64 letters, digits, '-', '_' or '.'", r.ClaimNonce)
 	case r.ClusterID == 0:
 		return fmt.Errorf("no cluster_id")
 	case r.Generation == 0:
@@ -68,7 +70,7 @@ func checkSurvivor(r Record) error {
 		return fmt.Errorf("survivor is %s but the newest claim in history is by %s", FormatID(r.Survivor.ID), FormatID(newest.Survivor))
 	case claimed && newest.Last != r.Generation:
 		return fmt.Errorf("generation is %d but the newest claim in history ends at %d", r.Generation, newest.Last)
-	case r.Survivor.ID == 0 && (r.ClaimEnd != Position{} || r.Fork != Position{} || r.Confirmed != Position{} || r.ClaimedAt != 0 || r.Forced):
+	case r.Survivor.ID == 0 && (r.ClaimEnd != Position{} || r.Fork != Position{} || r.Confirmed != Position{} || r.ClaimedAt != 0 || r.ClaimNonce != "" || r.Forced):
 		return fmt.Errorf("a claim's details are there but no survivor is named")
 	}
 	return nil
@@ -211,7 +213,7 @@ func canonicalExtra(extra string, known map[string]bool) error {
 
 // Fit returns r with the texts that are for people only, the reason and the
 // survivor's name, made valid UTF-8 and cut to MaxReason and MaxName bytes. A
-// fitted record without Extra and with numbers below 10^17 always encodes.
+// fitted record without Extra and with numbers below 10^16 always encodes.
 func Fit(r Record) Record {
 	r.Reason = fitText(r.Reason, MaxReason)
 	r.Survivor.Name = fitText(r.Survivor.Name, MaxName)
