@@ -1,0 +1,459 @@
+package walsurgery
+
+import (
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/server/v3/storage/wal/walpb"
+	"go.etcd.io/raft/v3/raftpb"
+)
+
+// segment is one file of the log, open for reading.
+type segment struct {
+	name  string
+	seq   uint64
+	index uint64 // of the first entry that may be in it
+	f     *os.File
+	size  int64
+}
+
+// entryRef is where an entry is. Its data are read on demand, so that a log of
+// gigabytes needs 56 bytes of memory for each entry.
+type entryRef struct {
+	index, term uint64
+	off         int64 // of the raftpb.Entry in its segment
+	n           uint32
+	seg         uint32
+	before      uint32 // running CRC before and after the entry
+	after       uint32
+	kind        EntryKind
+}
+
+type snapRecord struct {
+	Position
+	hasConf          bool
+	voters, learners []uint64
+	seg              int // where the record is
+	off              int64
+}
+
+// scan is the result of reading a log from its first segment to its end.
+type scan struct {
+	dir  string
+	segs []segment
+
+	metaRaw []byte // nil: no metadata record yet
+	meta    Metadata
+	hs      HardState
+	snaps   []snapRecord
+	ents    []entryRef // contiguous
+	gapEnd  uint64     // largest index that followed a gap, 0 if none did
+
+	cur   int    // segment of the last valid frame
+	off   int64  // its end
+	crc   uint32 // running CRC there
+	bytes int64  // sum of off over the segments before cur
+	torn  error  // the torn write at the end, if any
+}
+
+// segmentNames returns the names of the segments in dir in order.
+func segmentNames(dir string) ([]segment, error) {
+	d, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("read WAL directory %s: %w: %w", dir, err, ErrNoWAL)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read WAL directory %s: %w", dir, err)
+	}
+	var segs []segment
+	for _, e := range d { // sorted by name
+		if !strings.HasSuffix(e.Name(), ".wal") {
+			continue // *.tmp, *.broken: etcd ignores them too
+		}
+		s, ok := parseSegmentName(e.Name())
+		if !ok || !e.Type().IsRegular() {
+			return nil, unexpected("WAL directory %s: %q is not a segment", dir, e.Name())
+		}
+		if n := len(segs); n > 0 && s.seq != segs[n-1].seq+1 {
+			return nil, corrupt("WAL directory %s: no segment between %s and %s", dir, segs[n-1].name, s.name)
+		}
+		segs = append(segs, s)
+	}
+	if len(segs) == 0 {
+		return nil, fmt.Errorf("WAL directory %s holds no segment: %w", dir, ErrNoWAL)
+	}
+	return segs, nil
+}
+
+func parseSegmentName(name string) (segment, bool) {
+	if len(name) != 16+1+16+4 || name[16] != '-' || strings.ToLower(name) != name {
+		return segment{}, false
+	}
+	seq, err1 := strconv.ParseUint(name[:16], 16, 64)
+	index, err2 := strconv.ParseUint(name[17:33], 16, 64)
+	return segment{name: name, seq: seq, index: index}, err1 == nil && err2 == nil
+}
+
+// scanDir reads the log in dir. The files stay open; close releases them.
+func scanDir(dir string) (*scan, error) {
+	segs, err := segmentNames(dir)
+	if err != nil {
+		return nil, err
+	}
+	s := &scan{dir: dir}
+	for _, seg := range segs {
+		if err := s.open(seg); err != nil {
+			s.close()
+			return nil, err
+		}
+	}
+	if err := s.read(); err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *scan) open(seg segment) error {
+	f, err := os.Open(filepath.Join(s.dir, seg.name))
+	if err != nil {
+		return fmt.Errorf("open WAL segment: %w", err)
+	}
+	st, err := f.Stat()
+	if err != nil {
+		f.Close()
+		return fmt.Errorf("open WAL segment: %w", err)
+	}
+	seg.f, seg.size = f, st.Size()
+	s.segs = append(s.segs, seg)
+	return nil
+}
+
+func (s *scan) close() {
+	for i := range s.segs {
+		if s.segs[i].f != nil {
+			s.segs[i].f.Close()
+			s.segs[i].f = nil
+		}
+	}
+}
+
+// read reads from the present position to the end of the log and checks what
+// can only be judged there.
+func (s *scan) read() error {
+	for {
+		seg := &s.segs[s.cur]
+		r := newFrameReader(io.NewSectionReader(seg.f, s.off, seg.size-s.off), seg.name, seg.size, s.off, s.crc, s.cur == len(s.segs)-1)
+		for {
+			before := r.crc
+			f, err := r.next()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if errors.Is(err, errTorn) {
+				s.torn = err
+				break
+			}
+			if err != nil {
+				return fmt.Errorf("read WAL %s: %w", s.dir, err)
+			}
+			if err := s.record(f, before, r.crc); err != nil {
+				return fmt.Errorf("read WAL %s: %s at %d: %w", s.dir, seg.name, f.dataOff, err)
+			}
+			s.off, s.crc = r.off, r.crc
+		}
+		if s.cur == len(s.segs)-1 {
+			return s.finish()
+		}
+		s.bytes += s.off
+		s.cur, s.off = s.cur+1, 0
+	}
+}
+
+// record takes one record into the scan.
+func (s *scan) record(f frame, before, after uint32) error {
+	switch f.typ {
+	case recMetadata:
+		return s.metadata(f.data)
+	case recEntry:
+		e, err := parseEntry(f.data)
+		if err != nil {
+			return unexpected("entry does not decode: %v", err)
+		}
+		e.off, e.n, e.seg, e.before, e.after = f.dataOff, uint32(len(f.data)), uint32(s.cur), before, after
+		return s.entry(e)
+	case recState:
+		var hs raftpb.HardState
+		if err := proto.Unmarshal(f.data, &hs); err != nil {
+			return unexpected("hard state does not decode: %v", err)
+		}
+		s.hs = HardState{Term: hs.GetTerm(), Vote: hs.GetVote(), Commit: hs.GetCommit()}
+	case recSnapshot:
+		var sn walpb.Snapshot
+		if err := proto.Unmarshal(f.data, &sn); err != nil {
+			return unexpected("snapshot record does not decode: %v", err)
+		}
+		s.snaps = append(s.snaps, snapRecord{
+			Position: Position{Index: sn.GetIndex(), Term: sn.GetTerm()},
+			hasConf:  sn.ConfState != nil || sn.GetIndex() == 0,
+			voters:   slices.Clone(sn.ConfState.GetVoters()), learners: slices.Clone(sn.ConfState.GetLearners()),
+			seg: s.cur, off: f.dataOff,
+		})
+	case recCRC:
+	default:
+		return unexpected("unknown record type %d", f.typ)
+	}
+	return nil
+}
+
+func (s *scan) metadata(raw []byte) error {
+	if s.metaRaw != nil {
+		if !slices.Equal(s.metaRaw, raw) {
+			return corrupt("metadata differ from those of an earlier segment")
+		}
+		return nil
+	}
+	m, err := parseMetadata(raw)
+	if err != nil {
+		return err
+	}
+	s.meta, s.metaRaw = m, append([]byte{}, raw...)
+	return nil
+}
+
+func parseMetadata(raw []byte) (Metadata, error) {
+	var m etcdserverpb.Metadata
+	if err := proto.Unmarshal(raw, &m); err != nil {
+		return Metadata{}, unexpected("metadata do not decode: %v", err)
+	}
+	if m.GetNodeID() == 0 {
+		return Metadata{}, unexpected("metadata name no member")
+	}
+	return Metadata{MemberID: m.GetNodeID(), ClusterID: m.GetClusterID()}, nil
+}
+
+// entry appends e by the overwrite rule of Raft's storage (etcd wal.ReadAll). A
+// gap starts the list anew: it is legal only behind a received snapshot, which
+// finish checks.
+func (s *scan) entry(e entryRef) error {
+	if e.index == 0 {
+		return unexpected("entry with index 0")
+	}
+	if n := len(s.ents); n > 0 {
+		first, last := s.ents[0].index, s.ents[n-1].index
+		switch {
+		case e.index > last && e.index-last > 1:
+			s.gapEnd = max(s.gapEnd, e.index)
+			s.ents = s.ents[:0]
+		case e.index < first:
+			s.ents = s.ents[:0]
+		default:
+			s.ents = s.ents[:e.index-first]
+		}
+	}
+	s.ents = append(s.ents, e)
+	return nil
+}
+
+// finish checks what etcd's ReadAll would: entries without a gap from the newest
+// valid snapshot on. And that the commit index is in the log, as raft requires.
+func (s *scan) finish() error {
+	if s.metaRaw == nil {
+		return fmt.Errorf("read WAL %s: %w", s.dir, unexpected("no metadata record"))
+	}
+	snap := s.snapshot()
+	if s.gapEnd > snap.Index+1 || len(s.ents) > 0 && s.ents[0].index > snap.Index+1 {
+		return fmt.Errorf("read WAL %s: %w", s.dir, corrupt("entries after snapshot %s are missing", snap))
+	}
+	if n := len(s.ents); n > 0 && s.ents[n-1].index < snap.Index {
+		s.ents = nil // from before a received snapshot, and not necessarily its history
+	}
+	if last := s.last(); s.hs.Commit > last.Index {
+		return fmt.Errorf("read WAL %s: %w", s.dir, corrupt("commit index %d is beyond the end of the log, %s", s.hs.Commit, last))
+	}
+	return nil
+}
+
+// snapshot returns the newest valid snapshot record, zero if there is none.
+func (s *scan) snapshot() snapRecord {
+	for _, r := range slices.Backward(s.snaps) {
+		if r.Index <= s.hs.Commit {
+			return r
+		}
+	}
+	return snapRecord{hasConf: true}
+}
+
+func (s *scan) last() Position {
+	snap := s.snapshot().Position
+	if n := len(s.ents); n > 0 && s.ents[n-1].index > snap.Index {
+		return Position{Index: s.ents[n-1].index, Term: s.ents[n-1].term}
+	}
+	return snap
+}
+
+func (s *scan) summary() Summary {
+	snap := s.snapshot()
+	sum := Summary{
+		Metadata: s.meta, HardState: s.hs,
+		Snapshot: snap.Position, HasConfState: snap.hasConf, Voters: snap.voters, Learners: snap.learners,
+		Last: s.last(), Entries: len(s.ents), Segments: len(s.segs), LogBytes: s.bytes + s.off,
+	}
+	for _, r := range s.snaps {
+		if r.Index <= s.hs.Commit {
+			sum.Snapshots = append(sum.Snapshots, r.Position)
+		}
+	}
+	if len(s.ents) > 0 {
+		sum.First = Position{Index: s.ents[0].index, Term: s.ents[0].term}
+	}
+	for _, e := range s.ents {
+		switch e.kind {
+		case KindConfChange:
+			sum.ConfChanges++
+		case KindOther:
+			sum.Unsupported++
+		}
+	}
+	sum.Inconsistent = s.inconsistent(snap)
+	if s.torn != nil {
+		sum.Torn, sum.TornAt = true, s.torn.Error()
+	}
+	for _, seg := range s.segs {
+		sum.Bytes += seg.size
+	}
+	return sum
+}
+
+// inconsistent tells why the entries after snap cannot be the history that
+// continues it, "" if nothing speaks against it. When a member receives a
+// snapshot, raft drops its log, but the records stay in the WAL until the next
+// entry overwrites them; etcd restarted in between takes them back.
+func (s *scan) inconsistent(snap snapRecord) string {
+	prev, other := snap.Term, false
+	for _, e := range s.ents {
+		switch {
+		case e.index < snap.Index:
+		case e.index == snap.Index:
+			other = e.term != snap.Term
+		case other && (int(e.seg) < snap.seg || int(e.seg) == snap.seg && e.off < snap.off):
+			return fmt.Sprintf("entry %d@%d was saved before snapshot %s and does not belong to its history", e.index, e.term, snap.Position)
+		case e.term < prev:
+			return fmt.Sprintf("entry %d@%d follows one of term %d", e.index, e.term, prev)
+		default:
+			prev = e.term
+		}
+	}
+	return ""
+}
+
+// parseEntry reads the head of a raftpb.Entry as protobuf does. A type that is
+// not one of the three known is KindOther: protobuf would take it for normal.
+func parseEntry(b []byte) (entryRef, error) {
+	var e entryRef
+	var typ uint64
+	var data []byte
+	for len(b) > 0 {
+		num, wt, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return e, protowire.ParseError(n)
+		}
+		b = b[n:]
+		if wt == protowire.VarintType && num >= 1 && num <= 3 {
+			v, n := protowire.ConsumeVarint(b)
+			if n < 0 {
+				return e, protowire.ParseError(n)
+			}
+			switch num {
+			case 1:
+				typ = v
+			case 2:
+				e.term = v
+			case 3:
+				e.index = v
+			}
+			b = b[n:]
+			continue
+		}
+		n = protowire.ConsumeFieldValue(num, wt, b)
+		if n < 0 {
+			return e, protowire.ParseError(n)
+		}
+		if num == 4 && wt == protowire.BytesType {
+			data, _ = protowire.ConsumeBytes(b)
+		}
+		b = b[n:]
+	}
+	switch typ {
+	case uint64(raftpb.EntryNormal):
+		e.kind = KindNormal
+	case uint64(raftpb.EntryConfChange):
+		e.kind = KindConfChange
+		if _, err := parseChange(data); err != nil {
+			e.kind = KindOther
+		}
+	default:
+		e.kind = KindOther
+	}
+	return e, nil
+}
+
+// parseChange decodes a V1 change.
+func parseChange(b []byte) (Change, error) {
+	var cc raftpb.ConfChange
+	if err := proto.Unmarshal(b, &cc); err != nil {
+		return Change{}, unexpected("membership change does not decode: %v", err)
+	}
+	if cc.Type == nil && len(cc.ProtoReflect().GetUnknown()) > 0 {
+		return Change{}, unexpected("membership change of an unknown type")
+	}
+	c := Change{Type: ChangeType(cc.GetType()), NodeID: cc.GetNodeId()}
+	if len(cc.Context) > 0 {
+		c.Context = slices.Clone(cc.Context)
+	}
+	return c, nil
+}
+
+// load reads e's data again and verifies them by the CRC on both sides of it.
+func (s *scan) load(e entryRef) Entry {
+	out := Entry{Index: e.index, Term: e.term, Kind: KindOther}
+	b := make([]byte, e.n)
+	if _, err := s.segs[e.seg].f.ReadAt(b, e.off); err != nil {
+		out.Err = fmt.Errorf("read entry %d again: %w", e.index, err)
+		return out
+	}
+	if crc32.Update(e.before, castagnoli, b) != e.after {
+		out.Err = corrupt("read entry %d again: %s changed meanwhile", e.index, s.segs[e.seg].name)
+		return out
+	}
+	var pb raftpb.Entry
+	if err := proto.Unmarshal(b, &pb); err != nil {
+		out.Err = unexpected("entry %d does not decode: %v", e.index, err)
+		return out
+	}
+	switch e.kind {
+	case KindNormal:
+		out.Kind, out.Data = KindNormal, pb.Data
+	case KindConfChange:
+		c, err := parseChange(pb.Data)
+		if err != nil {
+			out.Data, out.Err = pb.Data, fmt.Errorf("entry %d: %w", e.index, err)
+			return out
+		}
+		out.Kind, out.Change = KindConfChange, c
+	default:
+		out.Data, out.Err = pb.Data, unexpected("entry %d is of type %s or holds a change that does not decode", e.index, pb.GetType())
+	}
+	return out
+}
