@@ -1,0 +1,263 @@
+package failover
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"twok/arbiter"
+)
+
+// Data is what one data directory says, read offline under the locks. It holds
+// whatever the rules ask of it and nothing else. The zero value is eligible for nothing.
+type Data struct {
+	Problem Reason // set if the data could not be read; then nothing else counts
+
+	Member  uint64 // member ID in the WAL's metadata
+	Cluster uint64
+	Name    string // this member's name, for people
+
+	Term    uint64           // HardState.Term
+	Commit  uint64           // HardState.Commit
+	Applied uint64           // consistent_index of the database
+	Snap    uint64           // index of the WAL's newest snapshot record
+	Last    arbiter.Position // end of the log, uncommitted entries included
+
+	// Asked is the term of the entry at the index that ReadData asked for, zero
+	// if that entry is not in the log (compacted away, or beyond the end).
+	Asked uint64
+
+	Token Token // as applied in the database
+	Tail  Tail  // operations on its key after that
+	Confs Confs // every end-of-log configuration (P5)
+}
+
+// Committed is the highest index that this member knows to be committed:
+// consistent_index can be ahead of the hard state, and behind (A0, etcd-facts).
+func (d Data) Committed() uint64 { return max(d.Commit, d.Applied) }
+
+// Token is the pair token, the key /twok/pair (P14).
+type Token struct {
+	Present    bool
+	Bad        bool // the key holds something else, or is bound to a lease
+	RecordID   string
+	Generation uint64
+	Cluster    uint64
+	Members    [2]uint64 // ascending
+	Term       uint64    // the Raft term of the list that it was written under
+	// EntryTerm is the term of the log entry that wrote it, zero when that entry
+	// is no longer in the log or was not looked for.
+	EntryTerm uint64
+}
+
+// Names says whether the token names exactly these two members.
+func (t Token) Names(a, b uint64) bool {
+	return a != b && t.Members == [2]uint64{min(a, b), max(a, b)}
+}
+
+// Other is the member besides self that the token names; zero if self is not named.
+func (t Token) Other(self uint64) uint64 {
+	switch self {
+	case t.Members[0]:
+		return t.Members[1]
+	case t.Members[1]:
+		return t.Members[0]
+	}
+	return 0
+}
+
+// Tail sums up the operations on the token's key in the entries after the
+// applied index, committed or not (P4).
+type Tail struct {
+	Writes     bool
+	Bad        bool   // a delete, a lease, an unreadable value, or two record IDs
+	RecordID   string // of all writes
+	Generation uint64 // the highest written
+}
+
+// Voters is a configuration's voters, as far as the rules ask.
+type Voters struct {
+	Count    uint8 // saturates at 255
+	IDs      [2]uint64
+	Learners uint8
+}
+
+// MaxRemove is how many other members one surgery can remove.
+const MaxRemove = 8
+
+// Confs sums up every end-of-log configuration: the applied one and each that
+// follows from a later entry of the log (P5).
+type Confs struct {
+	Applied   Voters
+	Self      bool   // self is a voter in every one of them
+	MaxOthers uint8  // the most other voters in any of them
+	Other     uint64 // some other voter; the only one if Others is 1
+	Others    uint8  // distinct other voters over all of them, saturating
+	AnyAlone  bool   // in one of them there is a single voter
+	Unknown   bool   // an entry that this version does not understand
+
+	// Remove lists every other member of any of them, learners included, zeros
+	// at the end: what surgery removes (P8, F21). Overflow: there are more.
+	Remove   [MaxRemove]uint64
+	Overflow bool
+}
+
+// ConfMember is a member of a configuration.
+type ConfMember struct {
+	ID       uint64
+	Name     string
+	Learner  bool
+	PeerURLs []string
+}
+
+// ConfChangeKind is what an entry does to a configuration.
+type ConfChangeKind uint8
+
+// The kinds. Promote is etcd's AddNode with IsPromote in its context.
+const (
+	ChangeUnknown ConfChangeKind = iota
+	ChangeAdd
+	ChangeAddLearner
+	ChangePromote
+	ChangeRemove
+	ChangeUpdate
+)
+
+// ConfChange is one configuration entry of the log.
+type ConfChange struct {
+	Kind     ConfChangeKind
+	ID       uint64
+	Learner  bool
+	PeerURLs []string
+}
+
+// FoldConfs walks from the applied configuration over the entries that follow,
+// judging each as etcd does when it applies it: one that etcd rejects changes
+// nothing (etcd: server/etcdserver/api/membership, ValidateConfigurationChange). What
+// depends on anything outside the data (--max-learners) is taken as accepted.
+func FoldConfs(self uint64, applied []ConfMember, removed []uint64, changes []ConfChange) Confs {
+	members := map[uint64]ConfMember{}
+	for _, m := range applied {
+		members[m.ID] = m
+	}
+	gone := map[uint64]bool{}
+	for _, id := range removed {
+		gone[id] = true
+	}
+	c := Confs{Self: true}
+	others := map[uint64]bool{}
+	c.Applied = c.add(self, members, others)
+	for _, ch := range changes {
+		if ch.Kind == ChangeUnknown {
+			c.Unknown = true
+			continue
+		}
+		if accept(members, gone, ch) {
+			c.add(self, members, others)
+		}
+	}
+	return c
+}
+
+// accept applies ch to members if etcd would, and says so.
+func accept(members map[uint64]ConfMember, gone map[uint64]bool, ch ConfChange) bool {
+	if gone[ch.ID] {
+		return false
+	}
+	m, ok := members[ch.ID]
+	switch ch.Kind {
+	case ChangeAdd, ChangeAddLearner:
+		if ok || urlTaken(members, ch) {
+			return false
+		}
+		members[ch.ID] = ConfMember{ID: ch.ID, Learner: ch.Kind == ChangeAddLearner || ch.Learner, PeerURLs: ch.PeerURLs}
+	case ChangePromote:
+		if !ok || !m.Learner {
+			return false
+		}
+		m.Learner = false
+		members[ch.ID] = m
+	case ChangeRemove:
+		if !ok {
+			return false
+		}
+		delete(members, ch.ID)
+		gone[ch.ID] = true
+	case ChangeUpdate:
+		if !ok || urlTaken(members, ch) {
+			return false
+		}
+		m.PeerURLs = ch.PeerURLs
+		members[ch.ID] = m
+	}
+	return true
+}
+
+func urlTaken(members map[uint64]ConfMember, ch ConfChange) bool {
+	for _, m := range members {
+		if m.ID == ch.ID {
+			continue
+		}
+		for _, u := range ch.PeerURLs {
+			if slices.Contains(m.PeerURLs, u) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// add accounts one configuration.
+func (c *Confs) add(self uint64, members map[uint64]ConfMember, others map[uint64]bool) Voters {
+	var v Voters
+	var ids []uint64
+	in, n := false, uint8(0)
+	for _, id := range slices.Sorted(maps.Keys(members)) {
+		m := members[id]
+		if m.ID != self {
+			c.remove(m.ID)
+		}
+		if m.Learner {
+			v.Learners = sat(v.Learners)
+			continue
+		}
+		ids = append(ids, m.ID)
+		if m.ID == self {
+			in = true
+			continue
+		}
+		n = sat(n)
+		if !others[m.ID] {
+			others[m.ID] = true
+			c.Others = sat(c.Others)
+			c.Other = m.ID
+		}
+	}
+	v.Count = uint8(min(len(ids), 255))
+	copy(v.IDs[:], ids)
+	c.Self = c.Self && in
+	c.MaxOthers = max(c.MaxOthers, n)
+	c.AnyAlone = c.AnyAlone || v.Count == 1
+	return v
+}
+
+func (c *Confs) remove(id uint64) {
+	for i, have := range c.Remove {
+		if have == id {
+			return
+		}
+		if have == 0 {
+			c.Remove[i] = id
+			slices.SortFunc(c.Remove[:i+1], cmp.Compare[uint64])
+			return
+		}
+	}
+	c.Overflow = true
+}
+
+func sat(n uint8) uint8 {
+	if n == 255 {
+		return n
+	}
+	return n + 1
+}

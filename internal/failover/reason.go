@@ -1,0 +1,173 @@
+package failover
+
+// Reason names why an agent does not do something, or what a state lacks (P11).
+// The zero value means that nothing is in the way.
+type Reason uint8
+
+// The reasons. Each has a remedy; reasonText is checked to be complete.
+const (
+	None Reason = iota
+
+	// The record.
+	RecordUnread        // not read yet, or the last attempt failed
+	RecordUnavailable   // the arbiter does not answer
+	RecordForbidden     // the arbiter refuses our credentials
+	RecordMisconfigured // the arbiter cannot work as configured
+	RecordAbsent        // no record, but the data hold a token
+	RecordEmpty         // zero bytes or white space
+	RecordGarbage       // not readable as a record
+	RecordForeign       // not a twok record, or of another cluster (F38)
+	RecordFuture        // written by a newer version
+	RecordElsewhere     // the data are bound to another record (P3)
+	RecordOld           // of a lower generation than one seen, or than the token's (P17)
+	StoreUntrusted      // the store failed its probe
+	RecordMissing       // no record and no token yet: the pair was never armed
+
+	// The token and the configuration.
+	TokenMissing      // the data hold no token
+	TokenBad          // the key holds something else
+	TokenGeneration   // the token is of another generation
+	TokenMisnamed     // the token names other members than the voters
+	TokenLate         // the token's entry is of another term than it names
+	TokenTail         // an operation after the applied token speaks against it
+	ThirdVoter        // a configuration has more than two voters, or another one than the token names
+	ForeignLearner    // a learner that is not of this pair blocks the way
+	OwnRemoval        // the log holds this member's own removal (F3)
+	UnknownConfChange // the log holds a configuration change that is not understood
+
+	// The data.
+	WALUnreadable
+	WALOld // from before etcd 3.5
+	WALInUse
+	DatabaseUnreadable
+	DataInsane   // the parts of the data directory contradict each other
+	RolledBack   // the data end before something that they once held
+	DiskFull     // not enough space to operate
+	ClaimEnd     // named by the record, but the log ends before the claim's own log end
+	WholeUnknown // named by the record, but the data lack the token that the whole note promises
+
+	// Etcd.
+	EtcdUnsafe      // runs with --force-new-cluster, --unsafe-no-fsync or --pre-vote=false (A0)
+	EtcdDown        // etcd does not run, or does not answer on its peer port
+	EtcdAlarm       // NOSPACE alarm (F31)
+	VersionUnknown  // the local etcd's version is not known yet
+	VersionTooOld   // the local etcd is older than the survivor's cluster version
+	LockFailed      // etcd could not be stopped, or the locks not be taken
+	AppendFailed    // the append to the WAL failed
+	RewriteFailed   // the WAL could not be rewritten or the directory not be set aside
+	HashDiffers     // the key spaces differ at one revision (F24)
+	ReplayConflict  // a reply contradicts what was expected
+	StateUnwritable // the claim could not be stored beside the data (P16)
+
+	// The other side and the operator.
+	NoLeader       // no leader yet, claim-after not reached
+	NamedOther     // the record names the other member: this one is the loser
+	NotConfirmed   // the survivor has not confirmed in the record yet (P10)
+	SurvivorSilent // the survivor does not answer
+	SwapLost       // another swap won
+	SwapUnknown    // the outcome of the claim is not known yet
+	RateLimited    // etcd was stopped a short while ago
+	Paused         // the record's pause flag
+	Drained        // the record's drain flag: the other member is meant to stay out
+	HoldDown       // promotion waits, since losses were frequent (F35)
+	CatchingUpLog  // the learner is not caught up
+	TokenPending   // a voter again, but the token is not applied here (P14)
+	Clone          // the record shows a claim of this member that this member did not make (P16)
+	Overridden     // alone, and the record names somebody else (P16)
+	AloneUnclaimed // alone without a claim: somebody removed the other member (F33)
+	RemovedByHand  // removed while the pair was whole, by no claim: stays out (F16, F33)
+	numReasons
+)
+
+type text struct{ name, remedy string }
+
+var reasonText = [numReasons]text{
+	None:                {"none", ""},
+	RecordUnread:        {"record-unread", "wait: the record has not been read yet"},
+	RecordUnavailable:   {"arbiter-unavailable", "check that the arbiter runs and is reachable from this site; a healthy pair goes on without it"},
+	RecordForbidden:     {"arbiter-forbidden", "check the arbiter's credentials and permissions"},
+	RecordMisconfigured: {"arbiter-misconfigured", "check the arbiter URL and the store's settings; see the log for the store's answer"},
+	RecordAbsent:        {"record-absent", "the pair is bound to a record that is gone: restore the store's object, or bind the running pair anew with an operator's decision"},
+	RecordEmpty:         {"record-empty", "the record is empty: restore the store's object from its last version"},
+	RecordGarbage:       {"record-garbage", "the record cannot be read: restore the store's object from its last version"},
+	RecordForeign:       {"record-foreign", "the arbiter URL points to another cluster's record or to something else: give each pair its own"},
+	RecordFuture:        {"record-future", "the record was written by a newer twok: upgrade this agent"},
+	RecordElsewhere:     {"record-elsewhere", "the pair is bound to another record: point both agents to the same arbiter URL"},
+	RecordOld:           {"record-old", "the record is older than one seen before: the store was rolled back; restore its newest version"},
+	StoreUntrusted:      {"store-untrusted", "the store does not keep its promise of compare-and-swap: use another one"},
+	RecordMissing:       {"record-missing", "wait for a running pair with a leader: its agent creates the record"},
+	TokenMissing:        {"token-missing", "wait until the pair is whole: the leader's agent writes the token; check that it runs"},
+	TokenBad:            {"token-bad", "the key /twok/pair holds something that twok did not write: let the pair become whole, its agent writes it anew"},
+	TokenGeneration:     {"token-generation", "this member's data are of another generation than the record: the survivor has to lead, this member returns by itself"},
+	TokenMisnamed:       {"token-misnamed", "the token names other members than the two voters: wait until the leader's agent writes it anew"},
+	TokenLate:           {"token-late", "the token was written under another term than it names: wait until the leader's agent writes it anew"},
+	TokenTail:           {"token-tail", "the log's tail holds an operation on /twok/pair that speaks against this member: the other member has to lead"},
+	ThirdVoter:          {"third-voter", "this is not a pair of two voters: remove the third member, or do without twok"},
+	ForeignLearner:      {"foreign-learner", "a learner that is not of this pair takes the place: remove it with etcdctl member remove"},
+	OwnRemoval:          {"own-removal", "this member was removed: it returns when the survivor leads"},
+	UnknownConfChange:   {"unknown-conf-change", "the log holds a membership change that this twok does not understand: upgrade twok"},
+	WALUnreadable:       {"wal-unreadable", "the WAL is damaged: run twok wal inspect; let the other member lead and this one return from a snapshot"},
+	WALOld:              {"wal-old", "the WAL was written by an etcd before 3.5: upgrade etcd while the pair is whole"},
+	WALInUse:            {"wal-in-use", "another process holds the WAL: stop it"},
+	DatabaseUnreadable:  {"database-unreadable", "the database is damaged: let the other member lead and this one return from a snapshot"},
+	DataInsane:          {"data-insane", "WAL and database contradict each other (a partial restore?): let the other member lead and this one return from a snapshot"},
+	RolledBack:          {"rolled-back", "the data are older than what this member once held (a restored snapshot of its disk?): let the other member lead, or force a claim"},
+	DiskFull:            {"disk-full", "free space on the data volume: the size of the WAL and 128 MB are needed"},
+	ClaimEnd:            {"claim-end", "the log ends before what this member held when it claimed: only an operator's forced claim can go on"},
+	WholeUnknown:        {"whole-unknown", "the record says that the pair was whole at this generation, but these data do not know it: they were rolled back"},
+	EtcdUnsafe:          {"etcd-unsafe", "start etcd without --force-new-cluster, --unsafe-no-fsync and --pre-vote=false"},
+	EtcdDown:            {"etcd-down", "etcd does not run or its peer port does not answer: see its log"},
+	EtcdAlarm:           {"etcd-alarm", "etcd has a NOSPACE alarm: compact, defragment and disarm it"},
+	VersionUnknown:      {"version-unknown", "start etcd once, so that its version can be seen"},
+	VersionTooOld:       {"version-too-old", "upgrade etcd here to the survivor's version: it then returns by itself"},
+	LockFailed:          {"lock-failed", "etcd could not be stopped or its files not be locked: see the log"},
+	AppendFailed:        {"append-failed", "the WAL could not be written: check the disk; the claim is tried again"},
+	RewriteFailed:       {"rewrite-failed", "the WAL could not be prepared for the return: check the disk and the log; it is tried again"},
+	HashDiffers:         {"hash-differs", "the key spaces differ at one revision: keep both data directories and compare them; remove this member's data directory's contents by hand only after that"},
+	ReplayConflict:      {"reply-conflict", "a reply contradicts the record: it is looked up again"},
+	StateUnwritable:     {"state-unwritable", "the agent cannot write beside the data directory: check permissions and space"},
+	NoLeader:            {"no-leader", "wait: the claim is made when claim-after has passed"},
+	NamedOther:          {"named-other", "the record names the other member: this one returns when the survivor answers"},
+	NotConfirmed:        {"not-confirmed", "wait: the survivor has not yet confirmed in the record that it leads"},
+	SurvivorSilent:      {"survivor-silent", "the survivor does not answer: check the link and the survivor"},
+	SwapLost:            {"swap-lost", "another swap won: the record is read again"},
+	SwapUnknown:         {"swap-unknown", "wait: the record is read until the claim's outcome is known"},
+	RateLimited:         {"rate-limited", "wait: etcd was stopped a short while ago"},
+	Paused:              {"paused", "the pair is paused for maintenance"},
+	Drained:             {"drained", "this member is drained: undrain it to let it return"},
+	HoldDown:            {"hold-down", "wait: the link was lost several times within ten minutes"},
+	CatchingUpLog:       {"catching-up", "wait: the learner is catching up with the survivor"},
+	TokenPending:        {"token-pending", "wait: the survivor's agent writes the token; check that it runs"},
+	Clone:               {"clone", "the record shows a later claim of this member than its own: another copy of this data directory runs somewhere; keep only one"},
+	Overridden:          {"overridden", "the record names another survivor: this member's etcd stays down and returns when that one leads"},
+	RemovedByHand:       {"removed-by-hand", "this member was removed while the pair was whole: add it again with etcdctl, or retire it"},
+	AloneUnclaimed:      {"alone-unclaimed", "the other member was removed by somebody: add a member again, or do without twok"},
+}
+
+// String is the reason's name, as status, metrics and log show it.
+func (r Reason) String() string {
+	if r >= numReasons {
+		return "unknown"
+	}
+	return reasonText[r].name
+}
+
+// Remedy says what a person can do; empty for None.
+func (r Reason) Remedy() string {
+	if r >= numReasons {
+		return ""
+	}
+	return reasonText[r].remedy
+}
+
+// MarshalText makes reasons readable in JSON.
+func (r Reason) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
+// Reasons lists all reasons but None, for status pages and tests.
+func Reasons() []Reason {
+	rs := make([]Reason, 0, numReasons-1)
+	for r := None + 1; r < numReasons; r++ {
+		rs = append(rs, r)
+	}
+	return rs
+}

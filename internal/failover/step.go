@@ -1,0 +1,307 @@
+package failover
+
+import "twok/arbiter"
+
+// Step is one step of an agent: its next state, and what to do.
+func Step(s State, e Event) (State, []Action) {
+	m := machine{s: s, e: e}
+	switch {
+	case e.Kind == Tick:
+		m.tick()
+	case e.Kind == RecordRead && s.Arb == ReadRecord:
+		m.s.Arb = NoAction
+		m.recordRead()
+	case e.Kind == Swapped && s.Arb == Swap:
+		m.s.Arb = NoAction
+		m.swapped()
+	case e.Kind != NoEvent && s.Site.Reply() == e.Kind:
+		m.s.Site = NoAction
+		m.siteReply(s.Site)
+	}
+	return m.s, m.out
+}
+
+// machine is one step under way.
+type machine struct {
+	s   State
+	e   Event
+	out []Action
+}
+
+// do emits an action if its slot is free, and says so.
+func (m *machine) do(a Action) bool {
+	if a.Kind.onArbiter() {
+		if m.s.Arb != NoAction {
+			return false
+		}
+		m.s.Arb = a.Kind
+	} else {
+		if m.s.Site != NoAction {
+			return false
+		}
+		m.s.Site = a.Kind
+	}
+	m.out = append(m.out, a)
+	return true
+}
+
+func (m *machine) self() uint64 { return m.s.Obs.Member }
+
+// old says whether the record as read is older than one seen before (P17).
+func (s *State) old() bool { return s.Rec.Generation < s.Seen }
+
+// tick takes in what the shell saw and does what is due.
+func (m *machine) tick() {
+	m.count()
+	switch m.s.Phase {
+	case Stopping, Deciding, Claiming, Appending, Rechecking, Releasing, Joining, Preparing:
+		// Each of these waits for one reply, which always comes.
+		m.nudgeSection()
+		return
+	case Fenced:
+		m.fenced()
+		return
+	}
+	m.classify()
+	switch m.s.Phase {
+	case Following:
+		m.following()
+	case Leading:
+		m.leading()
+	case Alone:
+		m.alone()
+	case Leaderless:
+		m.leaderless()
+	case Lost:
+		m.lost()
+	case CatchingUp, Promoting:
+		m.catchingUp()
+	}
+}
+
+// nudgeSection sends the section's read when the arbiter slot was taken by an
+// older operation at the time the locks were granted.
+func (m *machine) nudgeSection() {
+	s := &m.s
+	waits := (s.Phase == Deciding && s.Site == NoAction) || (s.Phase == Preparing && s.Site == NoAction && s.Locked)
+	if waits && s.Arb == NoAction {
+		s.Fresh = m.do(Action{Kind: ReadRecord})
+	}
+}
+
+// count moves every counter on. All saturate, so that states stay finite.
+func (m *machine) count() {
+	s, o := &m.s, m.e.Obs
+	s.Obs = o
+	p := s.P
+	switch o.Etcd {
+	case EtcdLed:
+		s.NoLeader, s.Woken, s.PeerGone, s.PeerBack = 0, false, false, 0
+		s.WasLeader = o.Leader == o.Member
+		s.Preflight = RecordUnread
+	case EtcdNoLeader:
+		s.NoLeader = up(s.NoLeader, p.ClaimAfter+p.HeadStart)
+	}
+	if o.Peer {
+		s.PeerLost = 0
+		if o.Etcd != EtcdLed {
+			s.PeerBack = up(s.PeerBack, p.WakeAfter+p.WakeOther)
+		}
+	} else {
+		s.PeerLost = up(s.PeerLost, p.ClaimAfter)
+		s.PeerBack, s.Woken = 0, false
+		s.PeerGone = s.PeerGone || o.Etcd != EtcdLed
+	}
+	if o.TokenRead {
+		s.Tok, s.TokKnown = o.Token, true
+	}
+	s.RecAge = up(s.RecAge, max(p.RecordIdle, p.RecordBusy))
+	s.ListAge = up(s.ListAge, p.ListEvery)
+	s.NoteAge = up(s.NoteAge, p.ConfirmEach)
+	s.LossAge = up(s.LossAge, p.HoldWindow)
+	s.Hold, s.JoinWait, s.TokenWait = down(s.Hold), down(s.JoinWait), down(s.TokenWait)
+	if o.Etcd == EtcdNoLeader || o.Etcd == EtcdLed {
+		s.StopWait = down(s.StopWait)
+	}
+}
+
+func up(n, limit uint32) uint32 {
+	if n >= limit {
+		return limit
+	}
+	return n + 1
+}
+
+func down(n uint32) uint32 {
+	if n == 0 {
+		return 0
+	}
+	return n - 1
+}
+
+// classify finds the phase from what etcd says and the record.
+func (m *machine) classify() {
+	s, o := &m.s, m.s.Obs
+	back := s.Phase == CatchingUp || s.Phase == Promoting
+	next := s.Phase
+	switch {
+	case o.Etcd == EtcdUnknown:
+		return
+	case o.Etcd == EtcdLed && o.Voters.Count == 0:
+		return // a leader, but the own list is not known yet
+	case o.Etcd == EtcdLed && o.Learner:
+		if !back {
+			next = CatchingUp
+		}
+	case o.Etcd == EtcdLed && o.Leader == o.Member && o.Voters.Count == 1:
+		next = Alone
+	case o.Etcd == EtcdLed && o.Leader == o.Member:
+		next = Leading
+	case o.Etcd == EtcdLed:
+		next = Following
+	case back:
+	case m.loser():
+		next = Lost
+	default:
+		next = Leaderless
+	}
+	if next == s.Phase {
+		return
+	}
+	if next == Following || next == Leading || next == Alone {
+		s.Removed, s.NewID, s.Equal, s.List = false, 0, false, List{}
+		s.StopLevel = 0
+		s.Intent, s.NoteAge = false, s.P.ConfirmEach
+		if back {
+			s.LossAge = 0 // a return ends here
+		}
+	}
+	m.enter(next)
+}
+
+// enter changes the phase.
+func (m *machine) enter(p Phase) {
+	s := &m.s
+	if p == Lost && s.Phase != Lost && s.Phase != Joining && s.Phase != Preparing && s.Phase != CatchingUp && s.Phase != Promoting {
+		// A loss. Frequent ones hold the promotion down (F35).
+		if s.LossAge < s.P.HoldWindow {
+			s.HoldLevel = min(s.HoldLevel+1, 32)
+		} else {
+			s.HoldLevel = 0
+		}
+	}
+	s.Phase, s.Why = p, None
+}
+
+// loser says whether the record, or the survivor, made this member the loser (P12).
+func (m *machine) loser() bool {
+	s := &m.s
+	if s.Removed {
+		return true
+	}
+	rec := s.Rec
+	return s.RecKnown && rec.Survivor.ID != 0 && m.self() != 0 && rec.Survivor.ID != m.self() &&
+		s.TokKnown && s.Tok.Generation < rec.Generation
+}
+
+// poll reads the record when the last attempt is this many ticks ago.
+func (m *machine) poll(every uint32) {
+	if m.s.RecAge >= every {
+		m.do(Action{Kind: ReadRecord})
+	}
+}
+
+func (m *machine) recordRead() {
+	s, e := &m.s, m.e
+	s.RecStatus, s.RecAge = e.Status, 0
+	if e.Status == Readable {
+		if e.Record.ID != s.Rec.ID {
+			s.Seen = 0
+		}
+		s.Seen = max(s.Seen, e.Seen, e.Record.Generation)
+		s.Rec, s.RecVer, s.RecKnown = e.Record, e.Version, true
+	}
+	switch s.Phase {
+	case Deciding:
+		m.decideRecord()
+	case Claiming:
+		m.resolve()
+	case Rechecking:
+		m.rechecked()
+	case Preparing:
+		m.prepareRecord()
+	case Fenced:
+		m.fencedRecord()
+	case Alone:
+		m.aloneRecord()
+	case Leading:
+		m.leading()
+	}
+}
+
+func (m *machine) swapped() {
+	s := &m.s
+	purpose := s.Purpose
+	s.Purpose = NoPurpose
+	switch {
+	case purpose == ForClaim:
+		m.claimSwapped()
+		return
+	case s.Phase == Deciding || s.Phase == Preparing:
+		m.nudgeSection()
+		return
+	}
+	// Whatever became of it, the record is looked at before the next swap (P1).
+	if m.e.Outcome == Done && (purpose == ForConfirm || purpose == ForMark || purpose == ForWhole) {
+		s.NoteAge = 0
+	}
+	m.do(Action{Kind: ReadRecord})
+}
+
+func (m *machine) siteReply(kind ActionKind) {
+	s := &m.s
+	switch kind {
+	case Stop:
+		m.stopped()
+	case ReadData:
+		m.dataRead()
+	case Append:
+		m.appended()
+	case Release:
+		m.released()
+	case Preflight:
+		s.Preflight = m.e.Why
+		if m.e.Outcome != Done && s.Preflight == None {
+			s.Preflight = WALUnreadable
+		}
+	case LookAtList:
+		m.listed()
+	case RemoveLearner, AddLearner, Promote:
+		m.memberChanged(kind)
+	case Rewrite:
+		m.rewritten()
+	case Compare:
+		m.compared()
+	case Sample:
+		m.sampled()
+	case WriteToken:
+		m.tokenWritten()
+	case Tidy:
+		if m.e.Outcome == Done {
+			s.Tidied = s.Rec.Generation
+		}
+	}
+}
+
+// swap emits a swap of the record as last read.
+func (m *machine) swap(p Purpose, next arbiter.Record) bool {
+	prev := m.s.RecVer
+	if p == ForCreate {
+		prev = arbiter.Absent
+	}
+	if !m.do(Action{Kind: Swap, Record: next, Prev: prev, Claim: p == ForClaim || p == ForReassert}) {
+		return false
+	}
+	m.s.Purpose = p
+	return true
+}

@@ -1,0 +1,315 @@
+package failover
+
+// leaderless: the claim clock runs; record, list and WAL are looked at beside it.
+func (m *machine) leaderless() {
+	s, o, p := &m.s, m.s.Obs, m.s.P
+	m.poll(p.RecordBusy)
+	due := s.NoLeader >= p.ClaimAfter+p.HeadStart ||
+		(s.WasLeader && s.PeerLost >= p.ClaimAfter && s.NoLeader >= p.Election)
+	s.Why = m.claimable()
+	switch {
+	case o.Etcd == EtcdAway:
+		s.Why = EtcdDown
+	case due && s.Why == None:
+		if m.do(Action{Kind: Stop}) {
+			s.StopStart, s.StopVer = o.Start, s.RecVer
+			m.enter(Stopping)
+			return
+		}
+	case s.Why == None:
+		s.Why = NoLeader
+	}
+	if m.wake() {
+		return
+	}
+	if s.Preflight == RecordUnread && 2*s.NoLeader >= p.ClaimAfter && o.Etcd == EtcdNoLeader {
+		m.do(Action{Kind: Preflight})
+	}
+	// Whether the other side leads without this member (P12). A crash-looping
+	// member asks as well: its etcd may be down because it was removed.
+	if s.ListAge >= p.ListEvery && (o.Peer || o.Etcd == EtcdAway) {
+		m.look()
+	}
+}
+
+// claimable is the plausibility check before etcd is stopped for a claim (P7). It
+// grants nothing: Eligible decides, under the locks.
+func (m *machine) claimable() Reason {
+	s, rec := &m.s, &m.s.Rec
+	o := s.Obs
+	switch {
+	case o.Unsafe:
+		return EtcdUnsafe
+	case s.RecStatus != Readable:
+		return s.RecStatus.reason()
+	case o.Cluster != 0 && rec.ClusterID != o.Cluster:
+		return RecordForeign
+	case s.old():
+		return RecordOld
+	case rec.Pause:
+		return Paused
+	case s.TokKnown && s.Tok.Present && !s.Tok.Bad && s.Tok.RecordID != rec.ID:
+		return RecordElsewhere
+	case rec.Survivor.ID != o.Member && s.TokKnown && !s.Tok.Present:
+		return TokenMissing
+	case rec.Survivor.ID != o.Member && s.TokKnown && s.Tok.Generation != rec.Generation:
+		if rec.Survivor.ID != 0 {
+			return NamedOther
+		}
+		return TokenGeneration
+	case s.Preflight != None && s.Preflight != RecordUnread:
+		return s.Preflight
+	case s.StopWait > 0:
+		return RateLimited
+	case s.StopVer.Exists() && s.StopStart == o.Start && s.StopVer == s.RecVer:
+		return RateLimited
+	case s.Preflight == RecordUnread:
+		return NoLeader
+	}
+	return None
+}
+
+// wake restarts etcd when the link has healed and TCP's backoff keeps the pair
+// apart. It never touches the claim clock.
+func (m *machine) wake() bool {
+	s, o, p := &m.s, m.s.Obs, m.s.P
+	wait := p.WakeAfter
+	if o.Other < o.Member {
+		wait += p.WakeOther
+	}
+	if !s.PeerGone || s.Woken || s.PeerBack < wait || o.Etcd != EtcdNoLeader || o.Other == 0 || o.Member == 0 {
+		return false
+	}
+	if !m.do(Action{Kind: Restart}) {
+		return false
+	}
+	s.Woken = true
+	return true
+}
+
+// stopped: the locks are held, or not.
+func (m *machine) stopped() {
+	s := &m.s
+	s.Locked = m.e.Outcome == Done
+	switch s.Phase {
+	case Stopping:
+		if !s.Locked {
+			m.giveUp(LockFailed)
+			return
+		}
+		m.enter(Deciding)
+		s.Fresh = m.do(Action{Kind: ReadRecord})
+	case Preparing:
+		if !s.Locked {
+			m.returnFails(LockFailed)
+			return
+		}
+		s.Fresh = m.do(Action{Kind: ReadRecord})
+	case Fenced:
+		// fenced asks again if it was not done.
+	}
+}
+
+func (m *machine) decideRecord() {
+	s := &m.s
+	switch {
+	case s.Site != NoAction:
+		return // the data are being read already
+	case !s.Fresh:
+		s.Fresh = m.do(Action{Kind: ReadRecord})
+	case s.RecStatus != Readable:
+		m.giveUp(s.RecStatus.reason())
+	default:
+		m.do(Action{Kind: ReadData, Index: s.Rec.Confirmed.Index})
+	}
+}
+
+func (m *machine) dataRead() {
+	s, e := &m.s, m.e
+	if e.Outcome == Done {
+		s.Data = e.Data
+		if e.Data.Problem == None {
+			s.Tok, s.TokKnown = e.Data.Token, true
+		}
+	} else {
+		s.Data = Data{Problem: LockFailed}
+	}
+	switch s.Phase {
+	case Deciding:
+		m.decide()
+	case Preparing:
+		m.prepareData()
+	}
+}
+
+// decide claims, or gives up with the reason (P4 to P7).
+func (m *machine) decide() {
+	s := &m.s
+	if s.Data.Problem == LockFailed {
+		m.giveUp(LockFailed)
+		return
+	}
+	if _, r := Eligible(s.Rec, s.Data, s.Seen); r != None {
+		m.giveUp(r)
+		return
+	}
+	if m.e.Why != None { // the disk's space, looked at with the data
+		m.giveUp(m.e.Why)
+		return
+	}
+	why := "no leader"
+	if s.PeerLost >= s.P.ClaimAfter {
+		why = "no leader, the other member is out of reach"
+	}
+	next := Claim(s.Rec, s.Data, why, m.e.Stamp)
+	s.Mine = s.Mine.attempt(next.ID, next.Generation, next.ClaimNonce)
+	s.Mine.End, s.Mine.Fork = next.ClaimEnd, next.Fork
+	if !m.swap(ForClaim, next) {
+		m.giveUp(SwapUnknown)
+		return
+	}
+	s.Retries = 0
+	m.enter(Claiming)
+}
+
+func (o Own) attempt(recordID string, generation uint64, nonce string) Own {
+	if o.RecordID != recordID {
+		o.Nonces = [4]string{}
+	}
+	o.RecordID, o.Generation = recordID, generation
+	copy(o.Nonces[1:], o.Nonces[:])
+	o.Nonces[0] = nonce
+	return o
+}
+
+func (m *machine) claimSwapped() {
+	if m.s.Phase != Claiming {
+		return
+	}
+	switch m.e.Outcome {
+	case Done:
+		m.won()
+	case Failed:
+		why := m.e.Why
+		if why == None {
+			why = RecordUnavailable
+		}
+		m.giveUp(why)
+	default:
+		// Lost or unknown: the own nonce decides, even on a conflict, since
+		// something below may have repeated the swap (P1, F29).
+		m.do(Action{Kind: ReadRecord})
+	}
+}
+
+// maxResolve is how often the record is read, under the locks, for the outcome
+// of a claim. After that etcd runs again and the reading goes on beside it.
+const maxResolve = 3
+
+func (m *machine) resolve() {
+	s := &m.s
+	switch {
+	case s.RecStatus == Readable && s.Rec.ID == s.Mine.RecordID && s.Rec.ClaimNonce == s.Mine.Nonces[0]:
+		m.won()
+	case s.RecStatus == Readable:
+		m.giveUp(SwapLost)
+	case s.Retries+1 < maxResolve:
+		s.Retries++
+		m.do(Action{Kind: ReadRecord})
+	default:
+		m.giveUp(SwapUnknown)
+	}
+}
+
+// won: the swap is applied, now and only now the WAL is written (P7, P8).
+func (m *machine) won() {
+	s := &m.s
+	if !m.do(Action{Kind: Append, Remove: s.Data.Confs.Remove, Term: s.Data.Term + 1}) {
+		m.giveUp(AppendFailed)
+		return
+	}
+	m.enter(Appending)
+}
+
+func (m *machine) appended() {
+	if m.s.Phase != Appending {
+		return
+	}
+	if m.e.Outcome != Done {
+		m.giveUp(AppendFailed)
+		return
+	}
+	m.enter(Rechecking)
+	m.do(Action{Kind: ReadRecord})
+}
+
+// rechecked: whoever the record names by now decides whether etcd may start (P7, P16).
+func (m *machine) rechecked() {
+	s := &m.s
+	if s.RecStatus == Readable {
+		if r := m.overridden(); r != None {
+			m.enter(Fenced)
+			s.Why, s.Held = r, true
+			return
+		}
+	}
+	s.NoLeader, s.StopLevel, s.WasLeader = 0, 0, false
+	m.do(Action{Kind: Release})
+	m.enter(Releasing)
+}
+
+// overridden compares the record with the claim kept beside the data (P16).
+func (m *machine) overridden() Reason {
+	s := &m.s
+	switch {
+	case s.Rec.Survivor.ID != m.claimer():
+		return Overridden
+	case s.Mine.RecordID == s.Rec.ID && s.Rec.Generation >= s.Mine.Generation && !s.Mine.made(s.Rec.ClaimNonce):
+		return Clone
+	}
+	return None
+}
+
+// claimer is this member's ID, from the data where they were read under the locks.
+func (m *machine) claimer() uint64 {
+	if m.s.Locked && m.s.Data.Member != 0 {
+		return m.s.Data.Member
+	}
+	return m.self()
+}
+
+// giveUp ends a section without an append: etcd runs again at once, and is not
+// stopped again for a while (P7).
+func (m *machine) giveUp(why Reason) {
+	s := &m.s
+	wait := s.P.MinRun << min(s.StopLevel, 16)
+	if wait == 0 || wait > s.P.MaxRun {
+		wait = s.P.MaxRun
+	}
+	if s.P.MinRun > 0 {
+		wait += m.e.Random % (s.P.MinRun/2 + 1)
+	}
+	s.StopWait = min(wait, s.P.MaxRun)
+	s.StopLevel = min(s.StopLevel+1, 16)
+	m.do(Action{Kind: Release})
+	m.enter(Releasing)
+	s.Why = why
+}
+
+func (m *machine) released() {
+	s := &m.s
+	if m.e.Outcome != Done {
+		// The locks must not stay: ask again.
+		m.do(Action{Kind: Release})
+		return
+	}
+	s.Locked, s.Data = false, Data{}
+	why := s.Why
+	switch s.Phase {
+	case Releasing:
+		m.enter(Leaderless)
+		s.Why = why
+	case Preparing:
+		m.afterPrepare()
+	}
+}

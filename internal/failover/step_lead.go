@@ -1,0 +1,271 @@
+package failover
+
+// following: the other member leads. Nothing to do but to know whether this
+// member could claim, and to tidy up.
+func (m *machine) following() {
+	s := &m.s
+	every := s.P.RecordIdle
+	if s.RecStatus == Readable && s.TokKnown && s.Tok.Generation != s.Rec.Generation {
+		every = s.P.RecordBusy // the pair is about to become whole, or the record is behind
+	}
+	if !s.RecKnown && s.RecStatus == Unread {
+		every = 0
+	}
+	m.poll(every)
+	s.Why = m.unarmed()
+	m.tidy()
+}
+
+// Whole says whether this agent sees a pair with a leader whose token matches
+// the record: the state in which nothing is left to do.
+func (s *State) Whole() bool {
+	return (s.Phase == Following || s.Phase == Leading) && s.Why == None
+}
+
+// Armed says whether this member could claim now if its leader went away; if not, why.
+func (s *State) Armed() (bool, Reason) {
+	switch s.Phase {
+	case Following, Leading:
+		return s.Why == None, s.Why
+	}
+	return false, s.Why
+}
+
+// unarmed is why this member of a pair with a leader could not claim.
+func (m *machine) unarmed() Reason {
+	s, o, rec := &m.s, m.s.Obs, &m.s.Rec
+	switch {
+	case o.Unsafe:
+		return EtcdUnsafe
+	case s.RecStatus == Absent && s.TokKnown && !s.Tok.Present:
+		return RecordMissing
+	case s.RecStatus != Readable:
+		return s.RecStatus.reason()
+	case o.Cluster != 0 && rec.ClusterID != o.Cluster:
+		return RecordForeign
+	case s.old():
+		return RecordOld
+	case rec.Pause:
+		return Paused
+	case o.Voters.Count != 2:
+		return ThirdVoter
+	case !s.TokKnown || !s.Tok.Present:
+		return TokenMissing
+	case s.Tok.Bad:
+		return TokenBad
+	case s.Tok.RecordID != rec.ID:
+		return RecordElsewhere
+	case s.Tok.Generation > rec.Generation:
+		return RecordOld
+	case s.Tok.Generation < rec.Generation:
+		if rec.Drain {
+			return Drained
+		}
+		return TokenPending
+	case !s.Tok.Names(o.Voters.IDs[0], o.Voters.IDs[1]):
+		return TokenMisnamed
+	case s.TokStale:
+		return TokenLate
+	}
+	return None
+}
+
+// leading: this member leads a pair. Its agent alone creates the record, writes
+// the token and the notes (P3, P14, P15).
+func (m *machine) leading() {
+	s, o := &m.s, m.s.Obs
+	if o.Etcd != EtcdLed {
+		return
+	}
+	s.Why = m.unarmed()
+	switch s.Why {
+	case RecordMissing:
+		if o.TokenRead && !o.Token.Present && o.Voters.Count == 2 && o.Voters.Learners == 0 && m.e.RecordID != "" && s.RecAge == 0 {
+			m.swap(ForCreate, Create(m.e.RecordID, o.Cluster, m.e.Stamp))
+		}
+		m.poll(s.P.RecordBusy)
+	case TokenMissing, TokenBad, TokenPending, TokenMisnamed, TokenLate:
+		m.writeToken()
+	case None:
+		m.notes()
+		m.tidy()
+	default:
+		s.Intent = false
+	}
+	every := s.P.RecordIdle
+	switch s.Why {
+	case RecordUnread:
+		every = 0
+	case RecordOld, TokenMissing, TokenBad, TokenPending, TokenMisnamed, TokenLate:
+		every = s.P.RecordBusy
+	}
+	m.poll(every)
+}
+
+// writeToken asks for the token, always with the generation as just read (P14).
+func (m *machine) writeToken() {
+	s, o := &m.s, m.s.Obs
+	if !o.TokenRead || o.Voters.Learners > 0 || s.Rec.Drain || s.TokenWait > 0 || s.Site != NoAction {
+		return
+	}
+	if m.e.Kind == RecordRead && s.Intent {
+		s.Intent = false
+		m.do(Action{Kind: WriteToken, Generation: s.Rec.Generation, RecordID: s.Rec.ID})
+		return
+	}
+	if m.do(Action{Kind: ReadRecord}) {
+		s.Intent = true
+	}
+}
+
+func (m *machine) tokenWritten() {
+	s := &m.s
+	switch m.e.Outcome {
+	case Done:
+		s.Tok, s.TokKnown, s.TokStale = m.e.Token, true, false
+		s.Obs.Token = m.e.Token
+	case Conflict:
+		s.TokStale = true // applied, but the term moved: write again
+	default:
+		s.TokenWait = s.P.ListEvery
+	}
+	if s.Phase == Leading {
+		m.leading()
+	}
+}
+
+// notes keeps the record of a whole pair: the whole note once, the commit mark
+// about once a minute (P14, P15).
+func (m *machine) notes() {
+	s, o, rec := &m.s, m.s.Obs, &m.s.Rec
+	if o.Voters.Learners > 0 || s.Arb != NoAction {
+		return
+	}
+	a, b := o.Voters.IDs[0], o.Voters.IDs[1]
+	switch {
+	case rec.WholeGeneration != rec.Generation || rec.WholeMembers != [2]uint64{a, b} || rec.Confirmed.Index != 0:
+		m.swap(ForWhole, NoteWhole(*rec, a, b, o.Commit, m.e.Stamp))
+	case s.NoteAge >= s.P.ConfirmEach && s.RecAge == 0:
+		m.swap(ForMark, Mark(*rec, o.Commit, m.e.Stamp))
+	case s.NoteAge >= s.P.ConfirmEach:
+		m.do(Action{Kind: ReadRecord})
+	}
+}
+
+// tidy lets go of replaced WALs, once the pair is whole.
+func (m *machine) tidy() {
+	s := &m.s
+	if s.Why == None && s.Tidied != s.Rec.Generation && s.Rec.WholeGeneration == s.Rec.Generation {
+		m.do(Action{Kind: Tidy})
+	}
+}
+
+// alone: this member leads by itself. Its agent confirms, and watches for a
+// record that names somebody else.
+func (m *machine) alone() {
+	s := &m.s
+	if s.RecStatus == Unread {
+		m.poll(0)
+	}
+	m.poll(s.P.RecordBusy)
+	switch {
+	case s.RecStatus != Readable:
+		s.Why = s.RecStatus.reason()
+	case s.Why == None && s.Obs.Alarm:
+		s.Why = EtcdAlarm
+	}
+}
+
+// aloneRecord judges the record as just read (P10, P16, P17).
+func (m *machine) aloneRecord() {
+	s, o, rec := &m.s, m.s.Obs, &m.s.Rec
+	if s.RecStatus != Readable || o.Etcd != EtcdLed || o.Voters.Count != 1 {
+		return
+	}
+	s.Why = None
+	known := s.TokKnown && s.Tok.Present && !s.Tok.Bad
+	switch {
+	case rec.ClusterID != o.Cluster:
+		s.Why = RecordForeign
+	case known && s.Tok.RecordID != rec.ID:
+		s.Why = RecordElsewhere
+	case s.old():
+		// The store was rolled back: say so in the store itself (P17), if the
+		// highest generation was this member's own.
+		s.Why = RecordOld
+		if s.Mine.RecordID == rec.ID && s.Mine.Generation >= s.Seen && s.Mine.Fork.Index != 0 {
+			m.reassert()
+		}
+	case rec.Survivor.ID == 0:
+		s.Why = AloneUnclaimed
+	case rec.Survivor.ID != o.Member && known && s.Tok.Generation == rec.Generation &&
+		(s.Mine.RecordID != rec.ID || s.Mine.Generation <= rec.Generation):
+		// The own data know this very generation: no claim was made since the
+		// pair was whole, somebody removed the other member through etcd (F33). That
+		// member's log holds its own removal, it cannot claim.
+		s.Why = AloneUnclaimed
+	case m.overridden() != None:
+		m.fence(m.overridden())
+	case o.Commit != 0 && o.Commit < rec.Confirmed.Index:
+		m.fence(RolledBack)
+	case rec.Confirmed.Index == 0 || s.NoteAge >= s.P.ConfirmEach:
+		m.do(Action{Kind: Sample})
+	}
+}
+
+func (m *machine) sampled() {
+	s := &m.s
+	rec := s.Rec
+	if m.e.Outcome != Done || s.Phase != Alone || rec.Survivor.ID != m.self() || s.old() {
+		return
+	}
+	m.swap(ForConfirm, Confirm(rec, m.e.Position, m.e.Stamp))
+}
+
+func (m *machine) reassert() {
+	s := &m.s
+	me := s.Rec.Survivor
+	if me.ID != m.self() {
+		me.ID, me.Name = m.self(), ""
+	}
+	next := Reassert(s.Rec, s.Mine, s.Seen, me, m.e.Stamp)
+	mine := s.Mine.attempt(next.ID, next.Generation, next.ClaimNonce)
+	if m.swap(ForReassert, next) {
+		s.Mine = mine
+	}
+}
+
+// fence stops etcd and keeps it down (P10, P16).
+func (m *machine) fence(why Reason) {
+	m.enter(Fenced)
+	m.s.Why, m.s.Held = why, true
+	m.do(Action{Kind: Stop})
+}
+
+// fenced: etcd is down and stays down, until this member may return as a loser
+// or the record names it again.
+func (m *machine) fenced() {
+	s := &m.s
+	if !s.Locked {
+		m.do(Action{Kind: Stop})
+	}
+	m.poll(s.P.RecordBusy)
+	if s.Locked && s.Why == Overridden && s.ListAge >= s.P.ListEvery && s.JoinWait == 0 {
+		m.look()
+	}
+}
+
+func (m *machine) fencedRecord() {
+	s := &m.s
+	if s.RecStatus != Readable || s.old() {
+		return
+	}
+	switch {
+	case s.Rec.Survivor.ID != 0 && s.Rec.Survivor.ID != m.claimer():
+		s.Why = Overridden // also after a clone or a rollback: somebody else leads by now
+	case s.Why == Overridden && s.Rec.Survivor.ID == m.claimer() && s.Locked && s.Site == NoAction && m.overridden() == None:
+		s.Held = false
+		m.do(Action{Kind: Release})
+		m.enter(Releasing)
+	}
+}

@@ -1,0 +1,309 @@
+package failover
+
+// lost: the record or the survivor says that this member is out. It waits for a
+// linearizable list at the survivor that lacks it, and for nothing else (P12).
+func (m *machine) lost() {
+	s := &m.s
+	m.poll(s.P.RecordBusy)
+	if s.Why == None {
+		s.Why = NamedOther
+	}
+	if s.ListAge >= s.P.ListEvery && s.JoinWait == 0 {
+		m.look()
+	}
+}
+
+func (m *machine) look() { m.do(Action{Kind: LookAtList}) }
+
+// listed takes in a list read at the other member.
+func (m *machine) listed() {
+	s, l := &m.s, m.e.List
+	s.ListAge = 0
+	if m.e.Outcome != Done || !l.OK {
+		s.List = List{}
+		switch s.Phase {
+		case Lost:
+			s.Why = SurvivorSilent
+		case Joining:
+			m.enter(m.waiting())
+			s.Why = SurvivorSilent
+			if s.Held {
+				s.Why = Overridden
+			}
+		case Promoting:
+			m.enter(CatchingUp)
+			s.Why = SurvivorSilent
+		}
+		return
+	}
+	s.List = l
+	switch s.Phase {
+	case Leaderless, Lost, Joining, CatchingUp, Promoting, Fenced:
+	default:
+		return
+	}
+	switch l.Self {
+	case ListedVoter:
+		s.Removed = false
+		switch s.Phase {
+		case CatchingUp, Promoting:
+			// Promoted. The own list will say so as soon as it is applied here.
+			m.settle()
+		case Joining, Lost:
+			m.enter(m.waiting())
+		}
+	case ListedLearner:
+		s.Removed = false
+		switch s.Phase {
+		case Fenced:
+		case CatchingUp:
+		case Promoting:
+			m.enter(CatchingUp) // not promoted yet: compare again
+		default:
+			if s.Locked {
+				return
+			}
+			m.enter(CatchingUp)
+		}
+	case NotListed:
+		s.Removed = true
+		m.join()
+	}
+}
+
+// settle ends a return: etcd is a voter of a pair with a leader.
+func (m *machine) settle() {
+	s := &m.s
+	s.LossAge, s.NewID, s.Equal, s.NoLeader = 0, 0, false, 0
+	m.enter(Leaderless)
+}
+
+// waiting is the phase in which a member waits for the survivor.
+func (m *machine) waiting() Phase {
+	if m.s.Held {
+		return Fenced
+	}
+	return Lost
+}
+
+// join adds this site to the survivor's list, if nothing speaks against it (P12, P10).
+func (m *machine) join() {
+	s, l := &m.s, &m.s.List
+	if s.Phase == Fenced && (!s.Locked || s.Why != Overridden) {
+		return
+	}
+	if s.JoinWait > 0 {
+		m.enter(m.waiting())
+		s.Why = Overridden
+		if !s.Held {
+			s.Why = NamedOther
+		}
+		return
+	}
+	if s.Phase == CatchingUp || s.Phase == Promoting || s.Phase == Leaderless {
+		m.enter(Lost)
+	}
+	if why := m.unjoinable(); why != None {
+		m.enter(m.waiting())
+		s.Why = why
+		if s.Held {
+			s.Why = Overridden
+		}
+		if why == NotConfirmed || why == NamedOther {
+			m.do(Action{Kind: ReadRecord})
+		}
+		return
+	}
+	if l.Leftover != 0 {
+		if m.do(Action{Kind: RemoveLearner, ID: l.Leftover}) {
+			m.enter(Joining)
+		}
+		return
+	}
+	if m.do(Action{Kind: AddLearner}) {
+		m.enter(Joining)
+	}
+}
+
+// unjoinable is why this member may not be added at the survivor now.
+func (m *machine) unjoinable() Reason {
+	s, o, rec, l := &m.s, m.s.Obs, &m.s.Rec, &m.s.List
+	self := m.claimer()
+	switch {
+	case !s.RecKnown:
+		return s.RecStatus.reason()
+	case l.Cluster != rec.ClusterID || (o.Cluster != 0 && o.Cluster != rec.ClusterID):
+		return RecordForeign
+	case s.old():
+		return RecordOld
+	case rec.Pause:
+		return Paused
+	case rec.Drain:
+		return Drained
+	case rec.Survivor.ID == 0 || rec.Survivor.ID == self:
+		return RemovedByHand
+	case rec.WholeGeneration == rec.Generation && (rec.WholeMembers[0] == self || rec.WholeMembers[1] == self):
+		return RemovedByHand
+	case s.TokKnown && s.Tok.Present && s.Tok.RecordID == rec.ID && s.Tok.Generation == rec.Generation:
+		return RemovedByHand
+	case l.Voters.Count != 1:
+		return ThirdVoter
+	case l.Voters.IDs[0] != rec.Survivor.ID:
+		return NamedOther
+	case rec.Confirmed.Index == 0:
+		return NotConfirmed
+	case o.Version == 0:
+		return VersionUnknown
+	case o.Version < l.Version:
+		return VersionTooOld
+	case l.Stranger != 0:
+		return ForeignLearner
+	}
+	return None
+}
+
+// memberChanged: whatever the reply says, the list is looked at before anything
+// is repeated (F6). Only the ID of a learner that was surely added is used.
+func (m *machine) memberChanged(kind ActionKind) {
+	s := &m.s
+	if kind == AddLearner && m.e.Outcome == Done && m.e.ID != 0 && s.Phase == Joining {
+		s.NewID = m.e.ID
+		s.Hold = m.holdDown()
+		m.enter(Preparing)
+		m.do(Action{Kind: Stop})
+		return
+	}
+	m.look()
+}
+
+// holdDown is how long promotion waits: not at all after a first loss, then 5 s,
+// doubling with each loss within ten minutes of the last return (F35).
+func (m *machine) holdDown() uint32 {
+	s := &m.s
+	if s.HoldLevel == 0 || s.P.HoldFirst == 0 {
+		return 0
+	}
+	hold := uint64(s.P.HoldFirst) << min(s.HoldLevel-1, 31)
+	return uint32(min(hold, uint64(s.P.HoldMax)))
+}
+
+// prepareRecord: under the locks, the record once more for its history (P13).
+func (m *machine) prepareRecord() {
+	s := &m.s
+	if s.Site != NoAction || !s.Locked {
+		return
+	}
+	if !s.Fresh {
+		s.Fresh = m.do(Action{Kind: ReadRecord})
+		return
+	}
+	if s.RecStatus == Readable && (s.Rec.Survivor.ID == 0 || s.Rec.Survivor.ID == m.claimer() || s.old()) {
+		m.returnFails(NamedOther)
+		return
+	}
+	m.do(Action{Kind: ReadData, Index: s.Rec.Confirmed.Index})
+}
+
+// prepareData decides how this member returns: with its log, or from an empty one (P13).
+func (m *machine) prepareData() {
+	s := &m.s
+	switch {
+	case s.Data.Problem == LockFailed:
+		m.returnFails(LockFailed)
+		return
+	case m.e.Why != None:
+		m.returnFails(m.e.Why)
+		return
+	}
+	why := KeepLog(s.Rec, s.Data)
+	if !m.do(Action{Kind: Rewrite, ID: s.NewID, Keep: why == None, Why: why}) {
+		m.returnFails(RewriteFailed)
+	}
+}
+
+func (m *machine) rewritten() {
+	s := &m.s
+	if s.Phase != Preparing {
+		return
+	}
+	if m.e.Outcome != Done {
+		m.returnFails(RewriteFailed)
+		return
+	}
+	s.Tok, s.TokKnown = Token{}, false
+	s.Held = false // these data cannot lead any more
+	m.do(Action{Kind: Release})
+}
+
+// returnFails gives the locks back, unless etcd has to stay down; the next look
+// at the list starts over.
+func (m *machine) returnFails(why Reason) {
+	s := &m.s
+	s.NewID = 0
+	s.JoinWait = s.P.MinRun / 4
+	if s.Held {
+		s.Locked = s.Locked && why != LockFailed
+		m.enter(Fenced)
+		s.Why = Overridden
+		return
+	}
+	m.do(Action{Kind: Release})
+	s.Why = why
+}
+
+func (m *machine) afterPrepare() {
+	s := &m.s
+	if s.NewID == 0 {
+		why := s.Why
+		m.enter(Lost)
+		s.Why = why
+		return
+	}
+	// From here on the own WAL carries the new ID.
+	s.Obs.Member, s.Obs.Etcd, s.Obs.Voters, s.Obs.TokenRead = s.NewID, EtcdAway, Voters{}, false
+	s.Removed, s.NewID, s.Equal = false, 0, false
+	m.enter(CatchingUp)
+	s.Why = CatchingUpLog
+}
+
+// catchingUp compares, then promotes (P12).
+func (m *machine) catchingUp() {
+	s := &m.s
+	m.poll(s.P.RecordBusy)
+	switch {
+	case s.Phase == Promoting:
+		m.do(Action{Kind: Promote, ID: m.self()})
+	case s.Equal && s.Hold > 0:
+		s.Why = HoldDown
+		if s.ListAge >= s.P.ListEvery {
+			m.look()
+		}
+	default:
+		s.Equal = false
+		m.do(Action{Kind: Compare, ID: m.self()})
+	}
+}
+
+func (m *machine) compared() {
+	s := &m.s
+	if s.Phase != CatchingUp {
+		return
+	}
+	switch {
+	case m.e.Outcome != Done:
+		s.Why = CatchingUpLog
+		m.look() // the survivor may have removed this learner
+	case !m.e.Equal:
+		s.Why = HashDiffers
+		m.look()
+	case s.Hold > 0:
+		s.Equal = true
+		s.Why = HoldDown
+	case s.Rec.Pause:
+		s.Why = Paused
+		m.look()
+	default:
+		m.enter(Promoting)
+		m.do(Action{Kind: Promote, ID: m.self()})
+	}
+}
