@@ -46,7 +46,8 @@ func app() *cli.App {
 }
 
 // prepare gives every command the house rules: usage errors are errors like
-// all others, and a group called without a known command says so.
+// all others, a group called without a known command says so, and a missing
+// flag prints no help on stdout, where a program may expect JSON.
 func prepare(commands []*cli.Command) {
 	for _, c := range commands {
 		c.HideHelpCommand = true
@@ -56,7 +57,32 @@ func prepare(commands []*cli.Command) {
 		if len(c.Subcommands) > 0 && c.Action == nil {
 			c.Action = groupAction
 		}
+		requireFlags(c)
 		prepare(c.Subcommands)
+	}
+}
+
+// requireFlags takes over cli's own check of required string flags.
+func requireFlags(c *cli.Command) {
+	var required []string
+	for _, f := range c.Flags {
+		if s, ok := f.(*cli.StringFlag); ok && s.Required {
+			s.Required = false
+			s.Usage += " (required)"
+			required = append(required, s.Name)
+		}
+	}
+	action := c.Action
+	if len(required) == 0 || action == nil {
+		return
+	}
+	c.Action = func(ctx *cli.Context) error {
+		for _, name := range required {
+			if ctx.String(name) == "" {
+				return hint(usageError("%s needs --%s", c.HelpName, name), fmt.Sprintf("see `%s --help`", c.HelpName))
+			}
+		}
+		return action(ctx)
 	}
 }
 
