@@ -1,0 +1,52 @@
+# Everything the project does is a target here. Only Go, git and make are needed;
+# the pinned tools (etcd, staticcheck) are built once into a cache outside the
+# checkout (TWOK_CACHE, else the user's cache directory).
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := build
+
+export TWOK_ROOT := $(CURDIR)
+export GOTOOLCHAIN ?= local
+
+# Tests start real etcds; more packages at a time than this starve them.
+TEST_PARALLEL ?= 2
+TEST_TIMEOUT ?= 20m
+TEST_FLAGS ?=
+BENCH_ROUNDS ?= 20
+
+.PHONY: build tools demo test bench lint rules clean FORCE
+
+build: bin/twok
+
+# go build knows what is current. Its output goes to stderr: stdout belongs to the demo.
+bin/twok: FORCE
+	@go build -trimpath -o $@ ./cmd/twok >&2
+
+tools: ## build the pinned etcd releases and the linter
+	@go run ./testing/tools/build etcd
+	@go run ./testing/tools/build staticcheck
+
+demo: bin/twok ## make demo DEMO='--etcd-version 3.6 --cut link'
+	@exec bin/twok demo $(DEMO)
+
+test:
+	go test -p $(TEST_PARALLEL) -timeout $(TEST_TIMEOUT) $(TEST_FLAGS) ./...
+
+bench: bin/twok ## the figures of the README, BENCH_ROUNDS rounds a version
+	@for v in 3.5 3.6 3.7; do \
+		bin/twok demo --etcd-version $$v --cut link --rounds $(BENCH_ROUNDS) --claim-after 3s --json; \
+	done
+
+lint: rules
+	@out=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); if [ -n "$$out" ]; then echo "gofmt -w these:" >&2; echo "$$out" >&2; exit 1; fi
+	go vet ./...
+	go vet -tags failpoints ./...
+	$$(go run ./testing/tools/build staticcheck) ./...
+	go test ./testing/layout
+
+rules: ## each rule of the protocol has a test that names it
+	@if [ -d testing/rules ]; then go run ./testing/rules; else echo "make rules: testing/rules does not exist yet" >&2; fi
+
+clean: ## the cache of tools stays
+	rm -rf bin
