@@ -257,6 +257,18 @@ func (l *Log) From(index uint64) iter.Seq[Entry] {
 	}
 }
 
+// Changes is Entries without those of KindNormal: every membership change in the
+// log, and whatever else is not a plain request. No other entry is read.
+func (l *Log) Changes() iter.Seq[Entry] {
+	return func(yield func(Entry) bool) {
+		for _, e := range l.s.ents {
+			if e.kind != KindNormal && !yield(l.s.load(e)) {
+				return
+			}
+		}
+	}
+}
+
 // Term returns the term of the entry at index, or of the snapshot there; false
 // if the log no longer or not yet reaches it.
 func (l *Log) Term(index uint64) (uint64, bool) {

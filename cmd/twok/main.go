@@ -33,6 +33,7 @@ func app() *cli.App {
 		Version: version(),
 		Commands: []*cli.Command{
 			arbiterCommand(),
+			walCommand(),
 		},
 		// run prints the error and chooses the exit code.
 		ExitErrHandler: func(*cli.Context, error) {},

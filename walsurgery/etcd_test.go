@@ -1,0 +1,370 @@
+package walsurgery
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// Real etcd for this package's tests: pairs on loopback with a short election
+// timeout, whose members can be killed, copied and started again.
+
+var versions = []string{"3.5", "3.6", "3.7"}
+
+// eachVersion runs f for every minor version of etcd.
+func eachVersion(t *testing.T, f func(t *testing.T, version string)) {
+	for _, v := range versions {
+		t.Run(v, func(t *testing.T) { f(t, v) })
+	}
+}
+
+// etcdBinary returns the path of a real etcd: TWOK_ETCD_3_6, or the cache.
+func etcdBinary(t testing.TB, version string) string {
+	t.Helper()
+	env := "TWOK_ETCD_" + strings.ReplaceAll(version, ".", "_")
+	p := os.Getenv(env)
+	if p == "" {
+		cache, err := os.UserCacheDir()
+		if err != nil {
+			t.Fatal(err)
+		}
+		p = filepath.Join(cache, "twok", "tmp-"+version, "etcd")
+	}
+	if _, err := os.Stat(p); err != nil {
+		t.Fatalf("no etcd %s: %v (set %s)", version, err, env)
+	}
+	return p
+}
+
+type member struct {
+	t            testing.TB
+	bin, name    string
+	dir          string // data directory
+	client, peer string
+	flags        []string
+
+	mu   sync.Mutex
+	cmd  *exec.Cmd
+	out  *bytes.Buffer
+	dead chan struct{}
+}
+
+func (m *member) wal() string { return filepath.Join(m.dir, "member", "wal") }
+func (m *member) id() uint64 {
+	md, err := ReadMetadata(m.wal())
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return md.MemberID
+}
+
+func freePort(t testing.TB) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// newPair makes two members that do not run yet.
+func newPair(t testing.TB, version string) [2]*member {
+	t.Helper()
+	bin, root := etcdBinary(t, version), t.TempDir()
+	var ms [2]*member
+	var cluster []string
+	for i := range ms {
+		name := string(rune('a' + i))
+		ms[i] = &member{t: t, bin: bin, name: name, dir: filepath.Join(root, name),
+			client: fmt.Sprintf("http://127.0.0.1:%d", freePort(t)), peer: fmt.Sprintf("http://127.0.0.1:%d", freePort(t))}
+		cluster = append(cluster, name+"="+ms[i].peer)
+	}
+	for _, m := range ms {
+		m.flags = []string{"--name", m.name, "--data-dir", m.dir,
+			"--listen-client-urls", m.client, "--advertise-client-urls", m.client,
+			"--listen-peer-urls", m.peer, "--initial-advertise-peer-urls", m.peer,
+			"--initial-cluster", strings.Join(cluster, ","), "--initial-cluster-token", "walsurgery",
+			"--heartbeat-interval", "20", "--election-timeout", "200"}
+	}
+	return ms
+}
+
+// start runs etcd on the member's directory. It is killed at the test's end.
+func (m *member) start(extra ...string) {
+	m.t.Helper()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	cmd := exec.Command(m.bin, append(append([]string{}, m.flags...), extra...)...)
+	out := &bytes.Buffer{}
+	cmd.Stdout, cmd.Stderr = out, out
+	if err := cmd.Start(); err != nil {
+		m.t.Fatal(err)
+	}
+	dead := make(chan struct{})
+	go func() { _ = cmd.Wait(); close(dead) }()
+	m.cmd, m.out, m.dead = cmd, out, dead
+	m.t.Cleanup(func() { _ = cmd.Process.Kill(); <-dead })
+}
+
+// kill sends SIGKILL and waits until the process is reaped.
+func (m *member) kill() {
+	_ = m.cmd.Process.Kill()
+	<-m.dead
+}
+
+// log returns etcd's output; only after it ended.
+func (m *member) log() string { return tailOf(m.out.String()) }
+
+func tailOf(s string) string {
+	if len(s) > 6000 {
+		s = s[len(s)-6000:]
+	}
+	return s
+}
+
+func (m *member) connect() *clientv3.Client {
+	m.t.Helper()
+	c, err := clientv3.New(clientv3.Config{Endpoints: []string{m.client}, Logger: zap.NewNop(), DialTimeout: 20 * time.Second})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// eventually repeats f until it succeeds, m dies, or half a minute has passed.
+func (m *member) eventually(what string, f func(ctx context.Context) error) {
+	m.t.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	for {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		err := f(ctx)
+		cancel()
+		if err == nil {
+			return
+		}
+		select {
+		case <-m.dead:
+			m.t.Fatalf("%s: etcd %s died:\n%s", what, m.name, m.log())
+		default:
+		}
+		if time.Now().After(deadline) {
+			m.kill()
+			m.t.Fatalf("%s: %v\n%s", what, err, m.log())
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// awaitLeader waits for a linearizable read.
+func (m *member) awaitLeader() *clientv3.Client {
+	m.t.Helper()
+	c := m.connect()
+	m.eventually("linearizable read", func(ctx context.Context) error {
+		_, err := c.Get(ctx, "x")
+		return err
+	})
+	return c
+}
+
+// peerUp asks what a member answers even without a leader.
+func (m *member) peerUp(ctx context.Context) error {
+	req, _ := http.NewRequestWithContext(ctx, http.MethodGet, m.peer+"/version", nil)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	return resp.Body.Close()
+}
+
+// hashKV is the key-space hash at a revision, from the peer port, which answers
+// for learners too.
+func (m *member) hashKV(ctx context.Context, rev int64) (string, error) {
+	body := fmt.Sprintf(`{"revision":%d}`, rev)
+	req, _ := http.NewRequestWithContext(ctx, http.MethodGet, m.peer+"/members/hashkv", strings.NewReader(body))
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		return "", fmt.Errorf("hashkv: %s %s %v", resp.Status, b, err)
+	}
+	var h struct {
+		Hash            uint32 `json:"hash"`
+		CompactRevision int64  `json:"compact_revision"`
+		HashRevision    int64  `json:"hash_revision"`
+	}
+	if err := json.Unmarshal(b, &h); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%08x compact %d", h.Hash, h.CompactRevision), nil
+}
+
+// writers puts keys through c from n goroutines until stop is closed, and
+// returns what was acknowledged.
+func writers(c *clientv3.Client, n int, size int, stop <-chan struct{}) <-chan []string {
+	out := make(chan []string, 1)
+	var mu sync.Mutex
+	var acked []string
+	var wg sync.WaitGroup
+	val := strings.Repeat("v", size)
+	for w := range n {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				key := fmt.Sprintf("w/%d/%d", w, i)
+				ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+				_, err := c.Put(ctx, key, val)
+				cancel()
+				if err == nil {
+					mu.Lock()
+					acked = append(acked, key)
+					mu.Unlock()
+				}
+			}
+		}()
+	}
+	go func() { wg.Wait(); out <- acked }()
+	return out
+}
+
+// missing returns the acknowledged keys that c does not have.
+func missing(t testing.TB, c *clientv3.Client, acked []string) []string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	r, err := c.Get(ctx, "w/", clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	if err != nil {
+		t.Fatal(err)
+	}
+	have := map[string]bool{}
+	for _, kv := range r.Kvs {
+		have[string(kv.Key)] = true
+	}
+	var lost []string
+	for _, k := range acked {
+		if !have[k] {
+			lost = append(lost, k)
+		}
+	}
+	return lost
+}
+
+// crashed is a pair that was killed under load, kept so that many tests can
+// operate on copies of it.
+type crashed struct {
+	pair  [2]*member
+	saved [2]string // copies of the data directories
+	acked []string
+}
+
+// crash starts a pair, lets a user change the membership back and forth, writes
+// under load and kills both members in the middle of it, the leader's follower last.
+func crash(t testing.TB, version string) *crashed {
+	t.Helper()
+	pair := newPair(t, version)
+	for _, m := range pair {
+		m.start()
+	}
+	c := pair[0].awaitLeader()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	var added *clientv3.MemberAddResponse
+	pair[0].eventually("member add", func(ctx context.Context) (err error) {
+		added, err = c.MemberAddAsLearner(ctx, []string{"http://127.0.0.1:1"})
+		return err
+	})
+	if _, err := c.MemberRemove(ctx, added.Member.ID); err != nil {
+		t.Fatal(err)
+	}
+	stop := make(chan struct{})
+	out := writers(c, 16, 100, stop)
+	time.Sleep(700 * time.Millisecond)
+	pair[0].kill()
+	pair[1].kill()
+	close(stop)
+	cr := &crashed{pair: pair, acked: <-out}
+	if len(cr.acked) < 16 {
+		t.Fatalf("only %d writes acknowledged", len(cr.acked))
+	}
+	for i, m := range pair {
+		cr.saved[i] = m.dir + ".saved"
+		copyDir(t, m.dir, cr.saved[i])
+	}
+	return cr
+}
+
+// restore gives member i the directory that the crash left.
+func (cr *crashed) restore(t testing.TB, i int) *member {
+	t.Helper()
+	m := cr.pair[i]
+	if err := os.RemoveAll(m.dir); err != nil {
+		t.Fatal(err)
+	}
+	copyDir(t, cr.saved[i], m.dir)
+	return m
+}
+
+func copyDir(t testing.TB, from, to string) {
+	t.Helper()
+	if out, err := exec.Command("cp", "-a", "--sparse=always", from, to).CombinedOutput(); err != nil {
+		t.Fatalf("cp: %v %s", err, out)
+	}
+}
+
+// dirHash covers names, modes and contents below dir.
+func dirHash(t testing.TB, dir string) string {
+	t.Helper()
+	h := sha256.New()
+	err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		st, err := d.Info()
+		if err != nil {
+			return err
+		}
+		rel, _ := filepath.Rel(dir, p)
+		fmt.Fprintf(h, "%s %v %d\n", rel, st.Mode(), st.Size())
+		if d.Type().IsRegular() {
+			f, err := os.Open(p)
+			if err != nil {
+				return err
+			}
+			defer f.Close()
+			_, err = io.Copy(h, f)
+			return err
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("%x", h.Sum(nil))
+}
