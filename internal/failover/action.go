@@ -90,6 +90,7 @@ type Action struct {
 	Term       uint64 // Append: the term of the appended entries
 	ID         uint64 // RemoveLearner, Rewrite, Compare, Promote
 	Keep       bool   // Rewrite
+	Cluster    uint64 // Rewrite: the cluster ID of the prepared log
 	Why        Reason // Rewrite without Keep
 	Generation uint64 // WriteToken
 	RecordID   string // WriteToken

@@ -99,10 +99,11 @@ type Obs struct {
 	TokenRead bool // Token is known, from the member's own data
 	Token     Token
 
-	Peer   bool   // the other member's peer port answered
-	Other  uint64 // the other member's ID, as last known
-	Unsafe bool   // etcd runs with a flag that A0 excludes
-	Alarm  bool   // NOSPACE
+	Contact bool   // the other member answered since the last tick
+	Peer    bool   // the other member's peer port answers
+	Other   uint64 // the other member's ID, as last known
+	Unsafe  bool   // etcd runs with a flag that A0 excludes
+	Alarm   bool   // NOSPACE
 }
 
 // RecordStatus is the outcome of reading the record.

@@ -102,13 +102,16 @@ func (m *machine) count() {
 	case EtcdNoLeader:
 		s.NoLeader = up(s.NoLeader, p.ClaimAfter+p.HeadStart)
 	}
-	if o.Peer {
+	if o.Contact {
 		s.PeerLost = 0
+	} else {
+		s.PeerLost = up(s.PeerLost, p.ClaimAfter)
+	}
+	if o.Peer {
 		if o.Etcd != EtcdLed {
 			s.PeerBack = up(s.PeerBack, p.WakeAfter+p.WakeOther)
 		}
 	} else {
-		s.PeerLost = up(s.PeerLost, p.ClaimAfter)
 		s.PeerBack, s.Woken = 0, false
 		s.PeerGone = s.PeerGone || o.Etcd != EtcdLed
 	}

@@ -216,7 +216,7 @@ func (m *machine) prepareData() {
 		return
 	}
 	why := KeepLog(s.Rec, s.Data)
-	if !m.do(Action{Kind: Rewrite, ID: s.NewID, Keep: why == None, Why: why}) {
+	if !m.do(Action{Kind: Rewrite, ID: s.NewID, Keep: why == None, Why: why, Cluster: s.Rec.ClusterID}) {
 		m.returnFails(RewriteFailed)
 	}
 }
