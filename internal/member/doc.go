@@ -18,6 +18,7 @@
 //     handed over, though: the kernel wakes the sleeper, which tries again. An etcd
 //     that waited already may win that race. Stop it and wait again: see [Acquire].
 //   - After Release a waiting etcd goes on within 50 ms, with the WAL as it is then.
+//   - A waiting etcd listens on its ports already, accepts connections and answers nothing.
 //   - A waiting etcd has opened the database and seen whether there is a WAL. If the
 //     whole member directory is exchanged under it, it goes on with the old database
 //     and the new WAL. Who replaces more than the WAL ends every process that has the
