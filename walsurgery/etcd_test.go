@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"io/fs"
@@ -13,12 +14,15 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -31,7 +35,10 @@ var versions = []string{"3.5", "3.6", "3.7"}
 // eachVersion runs f for every minor version of etcd.
 func eachVersion(t *testing.T, f func(t *testing.T, version string)) {
 	for _, v := range versions {
-		t.Run(v, func(t *testing.T) { f(t, v) })
+		t.Run(v, func(t *testing.T) {
+			t.Parallel()
+			f(t, v)
+		})
 	}
 }
 
@@ -86,9 +93,9 @@ func freePort(t testing.TB) int {
 }
 
 // newPair makes two members that do not run yet.
-func newPair(t testing.TB, version string) [2]*member {
+func newPair(t testing.TB, version, root string) [2]*member {
 	t.Helper()
-	bin, root := etcdBinary(t, version), t.TempDir()
+	bin := etcdBinary(t, version)
 	var ms [2]*member
 	var cluster []string
 	for i := range ms {
@@ -102,7 +109,9 @@ func newPair(t testing.TB, version string) [2]*member {
 			"--listen-client-urls", m.client, "--advertise-client-urls", m.client,
 			"--listen-peer-urls", m.peer, "--initial-advertise-peer-urls", m.peer,
 			"--initial-cluster", strings.Join(cluster, ","), "--initial-cluster-token", "walsurgery",
-			"--heartbeat-interval", "20", "--election-timeout", "200"}
+			"--heartbeat-interval", "20", "--election-timeout", "200",
+			// else a member add waits until all are connected for five seconds
+			"--strict-reconfig-check=false"}
 	}
 	return ms
 }
@@ -142,7 +151,9 @@ func tailOf(s string) string {
 
 func (m *member) connect() *clientv3.Client {
 	m.t.Helper()
-	c, err := clientv3.New(clientv3.Config{Endpoints: []string{m.client}, Logger: zap.NewNop(), DialTimeout: 20 * time.Second})
+	c, err := clientv3.New(clientv3.Config{Endpoints: []string{m.client}, Logger: zap.NewNop(), DialOptions: []grpc.DialOption{
+		grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: time.Second,
+			Backoff: backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.2, MaxDelay: 100 * time.Millisecond}})}})
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -276,19 +287,48 @@ func missing(t testing.TB, c *clientv3.Client, acked []string) []string {
 	return lost
 }
 
-// crashed is a pair that was killed under load, kept so that many tests can
-// operate on copies of it.
+// crashed is a pair that was killed under load. Its directories are kept, so
+// that many tests can operate on copies of them, one test at a time: the copies
+// share the pair's ports.
 type crashed struct {
 	pair  [2]*member
-	saved [2]string // copies of the data directories
+	ids   [2]uint64
 	acked []string
 }
 
-// crash starts a pair, lets a user change the membership back and forth, writes
-// under load and kills both members in the middle of it, the leader's follower last.
+var (
+	fixtures   sync.Map // version -> func() (*crashed)
+	fixtureDir string   // made and removed by TestMain
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	var err error
+	if fixtureDir, err = os.MkdirTemp("", "walsurgery"); err != nil {
+		panic(err)
+	}
+	code := m.Run()
+	os.RemoveAll(fixtureDir)
+	os.Exit(code)
+}
+
+// crash returns the crashed pair of a version; the first call makes it.
 func crash(t testing.TB, version string) *crashed {
 	t.Helper()
-	pair := newPair(t, version)
+	f, _ := fixtures.LoadOrStore(version, sync.OnceValue(func() *crashed { return makeCrash(t, version) }))
+	cr := f.(func() *crashed)()
+	if cr == nil {
+		t.Fatal("the pair could not be made, see the first test that wanted it")
+	}
+	return cr
+}
+
+// makeCrash starts a pair, lets a user change the membership back and forth,
+// writes under load and kills both members in the middle of it.
+func makeCrash(t testing.TB, version string) *crashed {
+	t.Helper()
+	root := filepath.Join(fixtureDir, version)
+	pair := newPair(t, version, root)
 	for _, m := range pair {
 		m.start()
 	}
@@ -309,26 +349,26 @@ func crash(t testing.TB, version string) *crashed {
 	pair[0].kill()
 	pair[1].kill()
 	close(stop)
-	cr := &crashed{pair: pair, acked: <-out}
+	cr := &crashed{pair: pair, ids: [2]uint64{pair[0].id(), pair[1].id()}, acked: <-out}
 	if len(cr.acked) < 16 {
 		t.Fatalf("only %d writes acknowledged", len(cr.acked))
-	}
-	for i, m := range pair {
-		cr.saved[i] = m.dir + ".saved"
-		copyDir(t, m.dir, cr.saved[i])
 	}
 	return cr
 }
 
-// restore gives member i the directory that the crash left.
+// restore returns member i on a fresh copy of the directory that the crash left.
 func (cr *crashed) restore(t testing.TB, i int) *member {
 	t.Helper()
-	m := cr.pair[i]
-	if err := os.RemoveAll(m.dir); err != nil {
-		t.Fatal(err)
-	}
-	copyDir(t, cr.saved[i], m.dir)
-	return m
+	dir := filepath.Join(t.TempDir(), cr.pair[i].name)
+	copyDir(t, cr.pair[i].dir, dir)
+	return cr.pair[i].at(t, dir)
+}
+
+// at returns the member with another data directory, not running.
+func (m *member) at(t testing.TB, dir string) *member {
+	flags := slices.Clone(m.flags)
+	flags[slices.Index(flags, "--data-dir")+1] = dir
+	return &member{t: t, bin: m.bin, name: m.name, dir: dir, client: m.client, peer: m.peer, flags: flags}
 }
 
 func copyDir(t testing.TB, from, to string) {

@@ -58,7 +58,7 @@ func leadsAlone(t testing.TB, m *member, acked []string) {
 func TestSurvivorLeadsAlone(t *testing.T) {
 	eachVersion(t, func(t *testing.T, version string) {
 		cr := crash(t, version)
-		ids := []uint64{cr.pair[0].id(), cr.pair[1].id()}
+		ids := cr.ids
 		for i := range cr.pair {
 			m := cr.restore(t, i)
 			p := operate(t, m, ids[1-i])
