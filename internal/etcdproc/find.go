@@ -128,8 +128,16 @@ func (f *finder) scanFor(files map[inode]bool) ([]found, error) {
 			return nil, err
 		}
 		if pid != 0 {
-			return nil, fmt.Errorf("find etcd: process %d has the lock of %s but its files cannot be seen (nor those of %d others): %w",
-				pid, f.db, denied-1, ErrNoAccess)
+			// It may have opened the database after we looked.
+			p, ok, err := f.look(pid, files)
+			switch {
+			case errors.Is(err, os.ErrPermission):
+				return nil, fmt.Errorf("find etcd: process %d has the lock of %s: %w: %w", pid, f.db, err, ErrNoAccess)
+			case err != nil:
+				return nil, fmt.Errorf("find etcd: %w", err)
+			case ok:
+				all = append(all, p)
+			}
 		}
 	}
 	return all, nil
