@@ -109,7 +109,7 @@ func newPair(t testing.TB, version, root string) [2]*member {
 			"--listen-client-urls", m.client, "--advertise-client-urls", m.client,
 			"--listen-peer-urls", m.peer, "--initial-advertise-peer-urls", m.peer,
 			"--initial-cluster", strings.Join(cluster, ","), "--initial-cluster-token", "walsurgery",
-			"--heartbeat-interval", "20", "--election-timeout", "200",
+			"--heartbeat-interval", "20", "--election-timeout", "200", "--snapshot-count", "1000",
 			// else a member add waits until all are connected for five seconds
 			"--strict-reconfig-check=false"}
 	}
@@ -291,9 +291,10 @@ func missing(t testing.TB, c *clientv3.Client, acked []string) []string {
 // that many tests can operate on copies of them, one test at a time: the copies
 // share the pair's ports.
 type crashed struct {
-	pair  [2]*member
-	ids   [2]uint64
-	acked []string
+	pair             [2]*member
+	ids              [2]uint64
+	leader, follower int
+	acked            []string
 }
 
 var (
@@ -324,7 +325,8 @@ func crash(t testing.TB, version string) *crashed {
 }
 
 // makeCrash starts a pair, lets a user change the membership back and forth,
-// writes under load and kills both members in the middle of it.
+// writes under load and kills both members in the middle of it, the follower
+// first: the leader's log then ends in entries that only the leader has.
 func makeCrash(t testing.TB, version string) *crashed {
 	t.Helper()
 	root := filepath.Join(fixtureDir, version)
@@ -346,14 +348,35 @@ func makeCrash(t testing.TB, version string) *crashed {
 	stop := make(chan struct{})
 	out := writers(c, 16, 100, stop)
 	time.Sleep(700 * time.Millisecond)
-	pair[0].kill()
-	pair[1].kill()
+	cr := &crashed{pair: pair, ids: [2]uint64{pair[0].id(), pair[1].id()}}
+	st, err := c.Status(ctx, pair[0].client)
+	if err != nil || st.Leader == 0 {
+		t.Fatalf("no leader under load: %v", err)
+	}
+	cr.leader = slices.Index(cr.ids[:], st.Leader)
+	cr.follower = 1 - cr.leader
+	pair[cr.follower].kill()
+	time.Sleep(50 * time.Millisecond)
+	pair[cr.leader].kill()
 	close(stop)
-	cr := &crashed{pair: pair, ids: [2]uint64{pair[0].id(), pair[1].id()}, acked: <-out}
+	cr.acked = <-out
+	if l, f := lastOf(t, pair[cr.leader]), lastOf(t, pair[cr.follower]); l.Index <= f.Index || l.Term != f.Term {
+		t.Fatalf("the leader's log ends at %s, the follower's at %s", l, f)
+	}
 	if len(cr.acked) < 16 {
 		t.Fatalf("only %d writes acknowledged", len(cr.acked))
 	}
 	return cr
+}
+
+func lastOf(t testing.TB, m *member) Position {
+	t.Helper()
+	l, err := Inspect(nil, m.wal())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Summary().Last
 }
 
 // restore returns member i on a fresh copy of the directory that the crash left.
