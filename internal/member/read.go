@@ -1,0 +1,150 @@
+package member
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"twok/internal/failover"
+	"twok/walsurgery"
+)
+
+// Read is what one data directory says (P4, P5, P6). The caller holds both locks:
+// lock, and the WAL's by having log from walsurgery.Open on the same directory. ask is an
+// index whose term is wanted (Data.Asked). Nothing is changed.
+//
+// Data.Problem is set whenever something could not be read or the parts contradict
+// each other, and the error then says what, for the log:
+//
+//	WALUnreadable       an entry could not be read again, or is no continuation of the log
+//	WALOld              walsurgery.ErrTooOld
+//	DatabaseUnreadable  ErrDatabase
+//	DataInsane          ErrInsane
+//	LockFailed          ErrLockLost: take the locks anew, nothing is known about the data
+//
+// Member, Cluster, Term, Commit, Last, Snap and Asked are right in the first four
+// cases. An error without a Problem explains Token.Bad, Tail.Bad or Confs.Unknown: it
+// is for the log too, and the core decides by the data alone.
+func Read(lock *Lock, log *walsurgery.Log, ask uint64) (failover.Data, error) {
+	sum := log.Summary()
+	d := failover.Data{
+		Member: sum.MemberID, Cluster: sum.ClusterID, Term: sum.Term, Commit: sum.Commit,
+		Snap: sum.Snapshot.Index, Last: position(sum.Last.Index, sum.Last.Term),
+	}
+	if term, ok := log.Term(ask); ok {
+		d.Asked = term
+	}
+	db, err := readDatabase(lock)
+	if err == nil {
+		// The path must name what was read: a member directory that was exchanged
+		// meanwhile belongs to another log.
+		if verr := lock.Verify(); verr != nil {
+			err = fmt.Errorf("%w: %w", ErrLockLost, verr)
+		}
+	}
+	switch {
+	case errors.Is(err, ErrLockLost):
+		return failover.Data{Problem: failover.LockFailed}, err
+	case err != nil:
+		d.Problem = failover.DatabaseUnreadable
+		return d, err
+	}
+	d.Applied, d.Name = db.applied, db.name(d.Member)
+	if d.Problem, err = sane(sum, db); err != nil {
+		return d, err
+	}
+
+	var why error
+	d.Token, why = db.token.decoded()
+	if d.Token.Present && !d.Token.Bad {
+		if d.Token.EntryTerm, err = entryTerm(log, db, d.Token.Term); err != nil {
+			d.Problem = failover.WALUnreadable
+			return d, err
+		}
+	}
+	t := tail{cluster: d.Cluster}
+	for e := range log.From(d.Applied + 1) {
+		if err := t.entry(e); err != nil {
+			d.Problem = failover.WALUnreadable
+			return d, fmt.Errorf("read the log after the applied index %d: %w", d.Applied, err)
+		}
+	}
+	d.Tail = t.ops
+	d.Confs = failover.FoldConfs(d.Member, db.configuration(), db.removed, t.changes)
+	return d, errors.Join(why, t.why, t.unknown)
+}
+
+// sane is P6, as far as it needs no record.
+func sane(sum walsurgery.Summary, db database) (failover.Reason, error) {
+	insane := func(format string, args ...any) (failover.Reason, error) {
+		return failover.DataInsane, fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), ErrInsane)
+	}
+	switch {
+	case !sum.HasConfState:
+		return failover.WALOld, fmt.Errorf("snapshot record %s: %w", sum.Snapshot, walsurgery.ErrTooOld)
+	case sum.Inconsistent != "":
+		return failover.WALUnreadable, fmt.Errorf("%s: %w", sum.Inconsistent, walsurgery.ErrCorrupt)
+	case db.applied > sum.Last.Index:
+		return insane("the database has applied index %d, the log ends at %d", db.applied, sum.Last.Index)
+	case sum.Snapshot.Index > db.applied:
+		return insane("the WAL has a snapshot at index %d, the database has applied %d", sum.Snapshot.Index, db.applied)
+	case sum.Commit > sum.Last.Index:
+		return insane("commit index %d, the log ends at %d", sum.Commit, sum.Last.Index)
+	case sum.Entries > 0 && sum.First.Index > db.applied+1:
+		return insane("the log begins at index %d, the database has applied %d", sum.First.Index, db.applied)
+	case db.applied == 0 && (len(db.members) > 0 || db.newest > 0):
+		return insane("the database has members or keys but no consistent_index")
+	case db.applied > 0 && len(db.members) == 0:
+		return insane("the database has applied index %d and no member", db.applied)
+	}
+	return failover.None, nil
+}
+
+// entryTerm is the term of the entry that wrote the applied token, zero if it is no
+// longer in the log. The nonce makes the value the only one of its kind; if entries of
+// several terms carry it all the same, one that is not term is returned, so that P4 denies.
+//
+// Each entry adds at most one to the main revision (etcd server/storage/mvcc, storeTxnWrite.End), and the
+// newest revision in the database is no higher than the applied one. So the token's entry is at
+// least as far below consistent_index as its revision is below the newest.
+func entryTerm(log *walsurgery.Log, db database, term uint64) (uint64, error) {
+	since := uint64(db.newest - db.token.main)
+	if since >= db.applied {
+		return 0, nil
+	}
+	last := db.applied - since
+	if first := log.Summary().First.Index; first == 0 || first > last {
+		return 0, nil
+	}
+	found := uint64(0)
+	carries := false
+	w := walker{key: []byte(TokenKey),
+		put:    func(p *etcdserverpb.PutRequest) { carries = carries || bytes.Equal(p.Value, db.token.value) },
+		remove: func() {},
+	}
+	for e := range log.Entries() {
+		if e.Index > last {
+			break
+		}
+		if e.Kind != walsurgery.KindNormal {
+			if e.Err != nil && !errors.Is(e.Err, walsurgery.ErrUnexpectedFormat) {
+				return 0, fmt.Errorf("look for the token's entry: %w", e.Err)
+			}
+			continue
+		}
+		// The value stands in the entry as it is; what does not hold it need not be decoded.
+		if !bytes.Contains(e.Data, db.token.value) {
+			continue
+		}
+		carries = false
+		if err := w.data(e.Data); err != nil {
+			return 0, fmt.Errorf("look for the token's entry: entry %d: %w", e.Index, err)
+		}
+		if carries && (found == 0 || found == term) {
+			found = e.Term
+		}
+	}
+	return found, nil
+}
