@@ -18,6 +18,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 )
 
 // Versions are the release lines under test.
@@ -187,7 +189,11 @@ func Context(t testing.TB) context.Context {
 // Dial is a client of the site's etcd.
 func (s *Site) Dial(t testing.TB) *clientv3.Client {
 	t.Helper()
-	c, err := clientv3.New(clientv3.Config{Endpoints: []string{s.Client}, Logger: zap.NewNop()})
+	quick := backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 1, MaxDelay: 10 * time.Millisecond}
+	c, err := clientv3.New(clientv3.Config{
+		Endpoints: []string{s.Client}, Logger: zap.NewNop(),
+		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{Backoff: quick, MinConnectTimeout: time.Second})},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
