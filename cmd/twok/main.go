@@ -33,6 +33,7 @@ func app() *cli.App {
 		Version: version(),
 		Commands: []*cli.Command{
 			arbiterCommand(),
+			demoCommand(),
 			walCommand(),
 		},
 		// run prints the error and chooses the exit code.

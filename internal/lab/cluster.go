@@ -13,6 +13,8 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"twok/arbiter"
 )
 
 // Mode says who runs etcd.
@@ -57,6 +59,8 @@ type Config struct {
 	// Arbiter is the URL that the agents use. Empty: Start runs the embedded
 	// arbiter from Twok.
 	Arbiter string
+	// Register reads the record for Whole. Nil: an HTTP register at Arbiter.
+	Register arbiter.Register
 	// CutArbiter leads the agents to the arbiter through the network, so that
 	// Network.Cut("a", ArbiterSite) and back reach it. Only for http URLs.
 	CutArbiter bool
@@ -80,6 +84,7 @@ type Cluster struct {
 	sites map[string]*Site
 
 	mu         sync.Mutex
+	register   arbiter.Register
 	arbiter    *proc
 	arbiterCmd []string // nil: somebody else's arbiter
 	closeOnce  sync.Once
@@ -120,6 +125,12 @@ func (c *Cluster) layout(ports []int) error {
 		}
 		c.Arbiter = "http://" + addr + "/pair"
 		c.arbiterCmd = []string{c.cfg.Twok, "arbiter", "serve", "--listen", addr, "--dir", dir}
+	}
+	if c.cfg.Mode != Plain {
+		var err error
+		if c.register, err = openRegister(c.cfg, c.Arbiter); err != nil {
+			return err
+		}
 	}
 	for i, name := range Sites {
 		s := &Site{

@@ -1,0 +1,148 @@
+package lab
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// EventKind is a step of the story that a person follows.
+type EventKind string
+
+// The steps. Those of one failover and return come about in this order, as far
+// as one depends on another; see docs/design/protocol.md for the rules behind them.
+const (
+	EventStart      EventKind = "start"       // the pair was started
+	EventCut        EventKind = "cut"         // the cut was made
+	EventNoLeader   EventKind = "no-leader"   // a member lost its leader
+	EventClaim      EventKind = "claim"       // an agent goes for a claim (P7)
+	EventStop       EventKind = "stop"        // its etcd is stopped, the locks are held
+	EventNamed      EventKind = "named"       // its swap won: the record names it (P1, P2)
+	EventAppend     EventKind = "append"      // its WAL has the new term (P8)
+	EventGaveUp     EventKind = "gave-up"     // it did not claim, etcd runs again
+	EventLead       EventKind = "lead"        // it leads alone
+	EventFirstWrite EventKind = "first-write" // the first write after the cut was acknowledged
+	EventHeal       EventKind = "heal"        // the cut was undone
+	EventWake       EventKind = "wake"        // an agent restarted its etcd because the peer is back
+	EventFenced     EventKind = "fenced"      // etcd is kept down (P10, P16)
+	EventLost       EventKind = "lost"        // the other one knows that it is the loser
+	EventLearner    EventKind = "learner"     // the survivor added it as a learner (P12)
+	EventRewritten  EventKind = "rewritten"   // its WAL carries the new ID (P13)
+	EventCaughtUp   EventKind = "caught-up"   // the learner has what the survivor had
+	EventHash       EventKind = "hash"        // the key-space hashes are equal
+	EventPromoted   EventKind = "promoted"    // it is a voter again
+	EventToken      EventKind = "token"       // the pair token was written (P14)
+	EventWhole      EventKind = "whole"       // both agents armed, the record says whole
+	EventAudit      EventKind = "audit"       // the audit is done
+	EventFailed     EventKind = "failed"      // what should have happened did not
+)
+
+// Event is one step: when, at which site (empty: none in particular), and words.
+type Event struct {
+	At         time.Time
+	Kind       EventKind
+	Site       string
+	Text       string
+	Generation uint64
+}
+
+// Story derives events from the agents' traces and what the demo itself knows.
+// It is for one goroutine at a time.
+type Story struct {
+	// After is the time before which trace lines are no part of the story.
+	After time.Time
+
+	led      map[string]bool // sites whose lead was told since the last cut
+	appended string          // the last site that appended and has not led yet
+	voter    map[string]bool // sites on their way back, to tell promotion once
+	survivor string
+}
+
+// NewStory is a story without events.
+func NewStory() *Story {
+	return &Story{led: map[string]bool{}, voter: map[string]bool{}}
+}
+
+// Cut begins a new failover: its survivor is not known.
+func (s *Story) Cut() {
+	s.led, s.appended, s.survivor = map[string]bool{}, "", ""
+}
+
+// Survivor is the site whose swap won since the last Cut, empty if none did.
+func (s *Story) Survivor() string { return s.survivor }
+
+// Trace is what one decision of site's agent adds to the story.
+func (s *Story) Trace(site string, l TraceLine) []Event {
+	if l.T.Before(s.After) {
+		return nil
+	}
+	var out []Event
+	add := func(k EventKind, format string, args ...any) {
+		out = append(out, Event{At: l.T.Time, Kind: k, Site: site, Text: fmt.Sprintf(format, args...), Generation: l.Generation})
+	}
+	if slices.Contains(l.Actions, "restart") {
+		add(EventWake, "the peer answers and there is still no leader: etcd is restarted")
+	}
+	if l.Event == "token-written" && l.From == "leading" && !slices.Contains([]string{"token-missing", "token-bad", "token-pending", "token-misnamed", "token-late"}, l.Reason) {
+		add(EventToken, "the pair token is of generation %d", l.Generation)
+	}
+	if l.From == l.To {
+		return out
+	}
+	returning := func(p string) bool { return p == "catching-up" || p == "promoting" }
+	switch {
+	case l.To == "leaderless" && slices.Contains([]string{"following", "leading", "alone"}, l.From):
+		add(EventNoLeader, "no leader any more")
+	case l.To == "stopping":
+		add(EventClaim, "claim-after is over, the claim begins: etcd is being stopped")
+	case l.From == "stopping" && l.To == "deciding":
+		add(EventStop, "etcd is stopped, its files are locked")
+	case l.From == "claiming" && l.To == "appending":
+		s.appended, s.survivor = "", site
+		add(EventNamed, "the swap won: the record names %s, generation %d", site, l.Generation)
+	case l.From == "appending" && l.To == "rechecking":
+		s.appended = site
+		add(EventAppend, "the WAL has the other member's removal in a new term")
+	case l.To == "releasing" && l.From != "rechecking" && l.From != "fenced":
+		add(EventGaveUp, "no claim, etcd starts again: %s", l.Reason)
+	case l.To == "alone":
+		out = append(out, s.lead(site, l.T.Time, l.Generation)...)
+	case l.To == "fenced":
+		add(EventFenced, "etcd stays down: %s", l.Reason)
+	case l.To == "lost" && slices.Contains([]string{"starting", "following", "leading", "alone", "leaderless", "releasing"}, l.From):
+		add(EventLost, "is the loser of generation %d", l.Generation)
+	case l.From == "joining" && l.To == "preparing":
+		add(EventLearner, "the survivor added a learner for this site")
+	case l.From == "preparing" && l.To == "catching-up":
+		add(EventRewritten, "the WAL carries the new member ID, etcd starts")
+	case l.From == "catching-up" && l.To == "promoting":
+		add(EventCaughtUp, "has everything the survivor had")
+		add(EventHash, "the key spaces have equal hashes")
+	}
+	if returning(l.To) {
+		s.voter[site] = false
+	}
+	if returning(l.From) && slices.Contains([]string{"leaderless", "following", "leading"}, l.To) && !s.voter[site] {
+		s.voter[site] = true
+		add(EventPromoted, "is a voter again")
+	}
+	return out
+}
+
+func (s *Story) lead(site string, at time.Time, generation uint64) []Event {
+	if s.led[site] {
+		return nil
+	}
+	s.led[site], s.appended = true, ""
+	return []Event{{At: at, Kind: EventLead, Site: site, Text: "leads alone", Generation: generation}}
+}
+
+// FirstWrite is the first acknowledged write after the cut. It proves that the
+// site that appended leads, whether or not its agent has noticed yet.
+func (s *Story) FirstWrite(at time.Time, text string) []Event {
+	var out []Event
+	if s.appended != "" {
+		out = s.lead(s.appended, at, 0)
+	}
+	return append(out, Event{At: at, Kind: EventFirstWrite, Text: text})
+}
