@@ -123,8 +123,8 @@ const (
 	Misconfigured
 )
 
-// reason maps a status to why a claim cannot rest on it.
-func (s RecordStatus) reason() Reason {
+// Reason maps a status to why a claim cannot rest on it.
+func (s RecordStatus) Reason() Reason {
 	switch s {
 	case Readable:
 		return None

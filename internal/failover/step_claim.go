@@ -41,7 +41,7 @@ func (m *machine) claimable() Reason {
 	case o.Unsafe:
 		return EtcdUnsafe
 	case s.RecStatus != Readable:
-		return s.RecStatus.reason()
+		return s.RecStatus.Reason()
 	case o.Cluster != 0 && rec.ClusterID != o.Cluster:
 		return RecordForeign
 	case s.old():
@@ -118,7 +118,7 @@ func (m *machine) decideRecord() {
 	case !s.Fresh:
 		s.Fresh = m.do(Action{Kind: ReadRecord})
 	case s.RecStatus != Readable:
-		m.giveUp(s.RecStatus.reason())
+		m.giveUp(s.RecStatus.Reason())
 	default:
 		m.do(Action{Kind: ReadData, Index: s.Rec.Confirmed.Index})
 	}

@@ -40,7 +40,7 @@ func (m *machine) unarmed() Reason {
 	case s.RecStatus == Absent && s.TokKnown && !s.Tok.Present:
 		return RecordMissing
 	case s.RecStatus != Readable:
-		return s.RecStatus.reason()
+		return s.RecStatus.Reason()
 	case o.Cluster != 0 && rec.ClusterID != o.Cluster:
 		return RecordForeign
 	case s.old():
@@ -170,7 +170,7 @@ func (m *machine) alone() {
 	m.poll(s.P.RecordBusy)
 	switch {
 	case s.RecStatus != Readable:
-		s.Why = s.RecStatus.reason()
+		s.Why = s.RecStatus.Reason()
 	case s.Why == None && s.Obs.Alarm:
 		s.Why = EtcdAlarm
 	}

@@ -131,7 +131,7 @@ func (m *machine) unjoinable() Reason {
 	self := m.claimer()
 	switch {
 	case !s.RecKnown:
-		return s.RecStatus.reason()
+		return s.RecStatus.Reason()
 	case l.Cluster != rec.ClusterID || (o.Cluster != 0 && o.Cluster != rec.ClusterID):
 		return RecordForeign
 	case s.old():

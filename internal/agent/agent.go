@@ -1,0 +1,199 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+
+	"twok/arbiter"
+	"twok/internal/etcdapi"
+	"twok/internal/failover"
+	"twok/internal/member"
+	"twok/walsurgery"
+)
+
+// Agent is one member's agent.
+type Agent struct {
+	cfg    Config
+	log    *zap.Logger
+	dialer *etcdapi.Dialer
+	mem    *memory
+	watch  *watcher
+	trace  *tracer
+
+	events chan failover.Event
+	status atomic.Pointer[Status]
+
+	// The section belongs to the site action that runs; there is one at a time.
+	sec section
+}
+
+// section is what is held between Stop and Release.
+type section struct {
+	lock   *member.Lock
+	log    *walsurgery.Log
+	walErr error // why log is nil although the locks are held
+	space  error // not enough room to operate
+}
+
+// shutdownGrace is how long an open section may take to end when the agent is
+// told to stop.
+const shutdownGrace = 20 * time.Second
+
+// New checks the configuration and prepares an agent; Run runs it.
+func New(cfg Config) (*Agent, error) {
+	cfg = cfg.Default()
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	a := &Agent{
+		cfg: cfg, log: cfg.Logger,
+		dialer: &etcdapi.Dialer{ClientTLS: cfg.ClientTLS, PeerTLS: cfg.PeerTLS},
+		events: make(chan failover.Event, 8),
+		trace:  newTracer(cfg.Trace),
+	}
+	a.status.Store(&Status{Role: failover.Starting.String(), Unprotected: true, Reason: "starting"})
+	return a, nil
+}
+
+// Run is the agent's life. It returns when ctx ends, after an open section and,
+// in supervise mode, etcd have ended. An error before that: another agent has the
+// data directory, or its memory cannot be read.
+func (a *Agent) Run(ctx context.Context) (err error) {
+	lock, err := member.AgentLock(a.cfg.DataDir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lock.Close()) }()
+	mem, warn, err := loadMemory(a.cfg.DataDir)
+	if err != nil {
+		return err
+	}
+	if warn != nil {
+		a.log.Warn("memory set aside", zap.Error(warn))
+	}
+	a.mem = mem
+	if a.watch, err = newWatcher(a.cfg, a.dialer, mem); err != nil {
+		return err
+	}
+
+	// etcd and the watcher outlive ctx until the loop has ended.
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	var g sync.WaitGroup
+	etcdEnd := make(chan error, 1)
+	g.Go(func() { etcdEnd <- a.cfg.Etcd.Run(life) })
+	g.Go(func() { a.watch.run(life) })
+	a.loop(ctx, life)
+	end()
+	g.Wait()
+	return errors.Join(<-etcdEnd, a.trace.err())
+}
+
+// loop owns the core's state.
+func (a *Agent) loop(ctx, life context.Context) {
+	s := failover.New(a.cfg.Params(), a.mem.own())
+	t := time.NewTicker(a.cfg.Tick)
+	defer t.Stop()
+	ticks := t.C
+	stop := ctx.Done()
+	var deadline <-chan time.Time
+	out := 0 // actions that are out
+	for {
+		var e failover.Event
+		select {
+		case <-stop:
+			stop, ticks = nil, nil
+			deadline = time.After(shutdownGrace)
+			a.log.Info("stopping", zap.Stringer("phase", s.Phase))
+		case <-deadline:
+			a.log.Error("an operation did not end in time; stopping all the same", zap.Stringer("phase", s.Phase))
+			return
+		case <-ticks:
+			e = failover.Event{Kind: failover.Tick, Obs: a.watch.take(s.Whole())}
+		case e = <-a.events:
+			out--
+		}
+		if e.Kind != failover.NoEvent {
+			e.Stamp = failover.Stamp{Nonce: arbiter.NewNonce(), Now: time.Now().UnixMilli()}
+			e.RecordID, e.Random = arbiter.NewID(), rand.Uint32()
+			next, actions := failover.Step(s, e)
+			if stop == nil && !inSection(next) {
+				// Stopping: a section is completed, nothing new is begun.
+				actions = nil
+			}
+			a.note(s, e, next, actions)
+			s = next
+			for _, act := range actions {
+				out++
+				own := s.Mine
+				go func() { a.events <- a.execute(life, act, own) }()
+			}
+		}
+		if stop == nil && (out == 0 || !inSection(s)) {
+			a.abandon(out)
+			return
+		}
+	}
+}
+
+// inSection says whether etcd is, or is about to be, stopped by this agent.
+func inSection(s failover.State) bool {
+	switch s.Phase {
+	case failover.Stopping, failover.Deciding, failover.Claiming, failover.Appending, failover.Rechecking, failover.Releasing, failover.Preparing:
+		return true
+	}
+	return s.Locked
+}
+
+// abandon waits for what is out, and gives back what a fenced member held: the
+// agent's end is the operator's decision.
+func (a *Agent) abandon(out int) {
+	end := time.After(shutdownGrace)
+	for ; out > 0; out-- {
+		select {
+		case <-a.events:
+		case <-end:
+			a.log.Warn("operations are still out", zap.Int("count", out))
+			return
+		}
+	}
+	if err := a.unlock(); err != nil {
+		a.log.Warn("the locks", zap.Error(err))
+	}
+}
+
+// note logs, traces and publishes a step.
+func (a *Agent) note(s failover.State, e failover.Event, next failover.State, actions []failover.Action) {
+	line := lineOf(s, e, next, actions)
+	if s.Phase != next.Phase || s.Why != next.Why || len(actions) > 0 {
+		a.trace.write(line)
+	}
+	if s.Phase != next.Phase || (s.Why != next.Why && next.Phase != failover.Lost && next.Phase != failover.CatchingUp) {
+		a.log.Info("decision", zap.Stringer("from", s.Phase), zap.Stringer("event", e.Kind), zap.Stringer("to", next.Phase),
+			zap.Stringer("reason", next.Why), zap.Strings("actions", line.Actions), zap.Uint64("generation", line.Generation))
+	}
+	st := statusOf(next, a.cfg.ArbiterName, a.cfg.Etcd.Process())
+	old := a.status.Swap(&st)
+	if old.differs(st) {
+		f := a.log.Info
+		if st.Unprotected && !old.Unprotected && s.Phase != failover.Starting {
+			f = a.log.Warn
+		}
+		f("status", zap.String("role", st.Role), zap.Bool("armed", st.Armed), zap.Bool("unprotected", st.Unprotected),
+			zap.String("reason", st.Reason), zap.String("remedy", st.Remedy), zap.Uint64("generation", st.Generation))
+	}
+}
+
+func hex(id uint64) string {
+	if id == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%016x", id)
+}

@@ -1,0 +1,210 @@
+package agent
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"twok/internal/etcdproc"
+	"twok/internal/failover"
+)
+
+// Status is what an agent says of itself, on /health and in its log.
+type Status struct {
+	Armed       bool       `json:"armed"`       // could claim now if its leader went away
+	Unprotected bool       `json:"unprotected"` // a running pair, or a half of one, that is not
+	Whole       bool       `json:"whole"`
+	Reason      string     `json:"reason"` // "none", or why not armed
+	Remedy      string     `json:"remedy"`
+	Role        string     `json:"role"` // the phase
+	Generation  uint64     `json:"generation"`
+	MemberID    string     `json:"member_id"`
+	Leader      string     `json:"leader"` // member ID, empty without one
+	Survivor    string     `json:"survivor"`
+	Arbiter     string     `json:"arbiter"` // "ok", or why not
+	ArbiterName string     `json:"arbiter_url"`
+	Etcd        EtcdStatus `json:"etcd"`
+	WaitingFor  string     `json:"waiting_for"`
+}
+
+// EtcdStatus is the local etcd as the agent sees it.
+type EtcdStatus struct {
+	State   string `json:"state"` // away, no-leader, led
+	PID     int    `json:"pid"`
+	Mode    string `json:"mode"`
+	Starts  uint64 `json:"starts"`
+	Version string `json:"version"`
+}
+
+func (s Status) differs(o Status) bool {
+	return s.Armed != o.Armed || s.Unprotected != o.Unprotected || s.Reason != o.Reason || s.Role != o.Role || s.Generation != o.Generation
+}
+
+var etcdStates = map[failover.EtcdState]string{
+	failover.EtcdUnknown: "unknown", failover.EtcdAway: "away", failover.EtcdNoLeader: "no-leader", failover.EtcdLed: "led",
+}
+
+func statusOf(s failover.State, name string, p etcdproc.Process) Status {
+	armed, why := s.Armed()
+	st := Status{
+		Armed: armed, Unprotected: !armed, Whole: s.Whole(), Reason: why.String(), Remedy: why.Remedy(),
+		Role: s.Phase.String(), Generation: s.Rec.Generation,
+		MemberID: hex(s.Obs.Member), Leader: hex(s.Obs.Leader), Survivor: hex(s.Rec.Survivor.ID),
+		Arbiter: "ok", ArbiterName: name, WaitingFor: waitingFor(s),
+		Etcd: EtcdStatus{State: etcdStates[s.Obs.Etcd], PID: p.PID, Mode: string(p.Mode), Starts: p.Starts},
+	}
+	if s.Obs.Version != 0 {
+		st.Etcd.Version = fmt.Sprintf("%d.%d", s.Obs.Version>>16, s.Obs.Version&0xffff)
+	}
+	if s.RecStatus != failover.Readable {
+		st.Arbiter = s.RecStatus.Reason().String()
+	}
+	return st
+}
+
+// waitingFor says in words what the agent's next move depends on.
+func waitingFor(s failover.State) string {
+	switch s.Phase {
+	case failover.Following, failover.Leading:
+		if s.Why == failover.None {
+			return "nothing: the pair is whole"
+		}
+	case failover.Alone:
+		if s.Why == failover.None {
+			return "the other member to come back"
+		}
+	case failover.Leaderless:
+		if s.Why == failover.NoLeader {
+			return "a leader, or claim-after"
+		}
+	case failover.Stopping:
+		return "etcd to stop and its locks"
+	case failover.Deciding, failover.Claiming, failover.Rechecking:
+		return "the arbiter"
+	case failover.Appending:
+		return "the append to the WAL"
+	case failover.Releasing:
+		return "etcd to start"
+	case failover.Joining:
+		return "the survivor's member list"
+	case failover.Preparing:
+		return "the WAL under its new member ID"
+	case failover.Promoting:
+		return "the promotion"
+	case failover.Starting:
+		return "a first look at etcd"
+	}
+	return s.Why.Remedy()
+}
+
+// ServeHTTP answers GET /health with the status: 200 while armed or alone as the
+// survivor, 503 otherwise.
+func (a *Agent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path != "/health" {
+		http.NotFound(w, r)
+		return
+	}
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		w.Header().Set("Allow", "GET, HEAD")
+		http.Error(w, "only GET", http.StatusMethodNotAllowed)
+		return
+	}
+	st := *a.status.Load()
+	b, err := json.MarshalIndent(st, "", "  ")
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if !st.Armed && (st.Role != failover.Alone.String() || st.Reason != failover.None.String()) {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+	_, _ = w.Write(append(b, '\n')) // the client's loss
+}
+
+// Status is the agent's latest status.
+func (a *Agent) Status() Status { return *a.status.Load() }
+
+// Line is one decision in the trace.
+type Line struct {
+	T          int64    `json:"t"` // Unix milliseconds
+	From       string   `json:"from"`
+	Event      string   `json:"event"`
+	Outcome    string   `json:"outcome,omitempty"`
+	To         string   `json:"to"`
+	Actions    []string `json:"actions"`
+	Reason     string   `json:"reason"`
+	Generation uint64   `json:"generation"`
+	Index      uint64   `json:"index"`
+	Term       uint64   `json:"term"`
+	Member     string   `json:"member"`
+	Leader     string   `json:"leader,omitempty"`
+	Fork       *forkOf  `json:"fork,omitempty"`
+	Keep       *bool    `json:"keep_log,omitempty"`
+}
+
+type forkOf struct {
+	Index uint64 `json:"index"`
+	Term  uint64 `json:"term"`
+}
+
+var outcomes = map[failover.Outcome]string{failover.Unknown: "unknown", failover.Done: "done", failover.Conflict: "conflict", failover.Failed: "failed"}
+
+func lineOf(s failover.State, e failover.Event, next failover.State, actions []failover.Action) Line {
+	l := Line{
+		T: time.Now().UnixMilli(), From: s.Phase.String(), Event: e.Kind.String(), To: next.Phase.String(),
+		Actions: []string{}, Reason: next.Why.String(), Generation: next.Rec.Generation,
+		Index: next.Obs.Commit, Term: next.Obs.Term, Member: hex(next.Obs.Member), Leader: hex(next.Obs.Leader),
+	}
+	if e.Kind != failover.Tick {
+		l.Outcome = outcomes[e.Outcome]
+	}
+	if next.Locked && next.Data.Last.Index != 0 {
+		l.Index, l.Term = next.Data.Last.Index, next.Data.Term
+	}
+	for _, act := range actions {
+		l.Actions = append(l.Actions, act.Kind.String())
+		switch act.Kind {
+		case failover.Append:
+			l.Fork = &forkOf{next.Data.Last.Index + 1, act.Term}
+		case failover.Rewrite:
+			keep := act.Keep
+			l.Keep = &keep
+		}
+	}
+	return l
+}
+
+// tracer writes lines; its first error is kept and ends the tracing.
+type tracer struct {
+	mu     sync.Mutex
+	enc    *json.Encoder
+	failed error
+}
+
+func newTracer(w io.Writer) *tracer {
+	if w == nil {
+		return &tracer{}
+	}
+	return &tracer{enc: json.NewEncoder(w)}
+}
+
+func (t *tracer) write(l Line) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.enc == nil || t.failed != nil {
+		return
+	}
+	if err := t.enc.Encode(l); err != nil {
+		t.failed = fmt.Errorf("the trace: %w", err)
+	}
+}
+
+func (t *tracer) err() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.failed
+}
