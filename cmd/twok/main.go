@@ -32,6 +32,7 @@ func app() *cli.App {
 		Usage:   "keep a two-member etcd cluster writable when one member goes away",
 		Version: version(),
 		Commands: []*cli.Command{
+			agentCommand(),
 			arbiterCommand(),
 			demoCommand(),
 			walCommand(),

@@ -1,0 +1,220 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/urfave/cli/v2"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"golang.org/x/sync/errgroup"
+
+	"twok/internal/agent"
+	"twok/internal/etcdproc"
+)
+
+func agentCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "agent",
+		Usage:     "watch over one member of a pair, and fail over when the other one is lost",
+		ArgsUsage: "[-- etcd FLAGS...]",
+		Description: `Run one agent beside each of the two etcd members, both with the same --arbiter.
+
+With "-- etcd FLAGS..." the agent runs etcd itself and ends it when it is ended
+(supervise). Without, etcd is somebody else's process (kubelet, systemd), found by the
+open file member/snap/db; whoever runs it restarts it when the agent has stopped it,
+and it stays up when the agent ends (signal). The agent then needs etcd's PID namespace, or
+the host's, and etcd's user or CAP_SYS_PTRACE.
+
+While there is a leader the agent does nothing. GET /health on --health-listen tells
+its state: 200 while it is armed or leads alone as the survivor, 503 otherwise.
+
+Exit codes: 0 ended by SIGTERM or SIGINT, 1 failed, 2 wrong usage.`,
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "data-dir", Usage: "etcd's data directory", EnvVars: []string{"TWOK_DATA_DIR"}, Required: true},
+			&cli.StringFlag{Name: "arbiter", Usage: "the arbiter's `URL`", EnvVars: []string{"TWOK_ARBITER"}, Required: true},
+			&cli.StringFlag{Name: "client-url", Usage: "the local etcd's client port", Value: "http://127.0.0.1:2379", EnvVars: []string{"TWOK_CLIENT_URL"}},
+			&cli.StringFlag{Name: "peer-url", Usage: "the local etcd's peer port", Value: "http://127.0.0.1:2380", EnvVars: []string{"TWOK_PEER_URL"}},
+			&cli.StringFlag{Name: "client-cert", Usage: "certificate for etcd's client ports (with auth on: of a user with the root role)"},
+			&cli.StringFlag{Name: "client-key", Usage: "its key"},
+			&cli.StringFlag{Name: "client-ca", Usage: "the CA of etcd's client ports"},
+			&cli.StringFlag{Name: "peer-cert", Usage: "certificate for etcd's peer ports: the member's own peer certificate"},
+			&cli.StringFlag{Name: "peer-key", Usage: "its key"},
+			&cli.StringFlag{Name: "peer-ca", Usage: "the CA of etcd's peer ports"},
+			&cli.DurationFlag{Name: "claim-after", Usage: "time without a leader until a claim", Value: 20 * time.Second},
+			&cli.DurationFlag{Name: "head-start", Usage: "added for every agent but the former leader's", DefaultText: "claim-after/4"},
+			&cli.DurationFlag{Name: "election-timeout", Usage: "etcd's election timeout", DefaultText: "as etcd's flags say, else 1s"},
+			&cli.DurationFlag{Name: "tick", Usage: "time between two looks at etcd", DefaultText: "claim-after/100, 10ms to 100ms"},
+			&cli.DurationFlag{Name: "record-interval", Usage: "time between two reads of the record while the pair is whole", Value: 10 * time.Second},
+			&cli.DurationFlag{Name: "min-run", Usage: "etcd runs at least this long between two stops of a claim", Value: 30 * time.Second},
+			&cli.DurationFlag{Name: "hold-down", Usage: "wait before promotion at the second loss within ten minutes, doubling with each; 0: none", Value: 5 * time.Second},
+			&cli.StringFlag{Name: "health-listen", Usage: "`HOST:PORT` of the health endpoint", DefaultText: "none"},
+			&cli.StringFlag{Name: "trace", Usage: "append each decision to `FILE`, a JSON object a line"},
+			&cli.StringFlag{Name: "log-level", Usage: "debug, info, warn or error", Value: "info"},
+		},
+		Action: runAgent,
+	}
+}
+
+func runAgent(c *cli.Context) (err error) {
+	level, err := zap.ParseAtomicLevel(c.String("log-level"))
+	if err != nil {
+		return usageError("--log-level: %v", err)
+	}
+	zc := zap.NewProductionConfig()
+	zc.Level, zc.Sampling, zc.DisableCaller, zc.DisableStacktrace = level, nil, true, true
+	zc.EncoderConfig.EncodeTime = func(t time.Time, e zapcore.PrimitiveArrayEncoder) {
+		e.AppendString(t.UTC().Format("2006-01-02T15:04:05.000Z"))
+	}
+	log, err := zc.Build()
+	if err != nil {
+		return err
+	}
+	log = log.Named("twok")
+	if c.NArg() > 0 && !dashed(os.Args) {
+		return hint(usageError("%q is not a flag of twok agent", c.Args().First()), "put etcd's command behind --")
+	}
+	cfg, err := agentConfig(c, log)
+	if err != nil {
+		return err
+	}
+	if f := c.String("trace"); f != "" {
+		w, err := os.OpenFile(f, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+		if err != nil {
+			return hint(err, "--trace needs a file that can be written")
+		}
+		defer func() { err = errors.Join(err, w.Close()) }()
+		cfg.Trace = io.Writer(w)
+	}
+	a, err := agent.New(cfg)
+	if err != nil {
+		return withCode(err, exitUsage)
+	}
+	var l net.Listener
+	if addr := c.String("health-listen"); addr != "" {
+		if l, err = net.Listen("tcp", addr); err != nil {
+			return hint(err, "--health-listen needs a free port")
+		}
+	}
+	ctx, stop := signal.NotifyContext(c.Context, syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	g, gctx := errgroup.WithContext(ctx)
+	done := make(chan struct{})
+	g.Go(func() error {
+		defer close(done)
+		return a.Run(gctx)
+	})
+	if l != nil {
+		srv := &http.Server{Handler: a, ReadHeaderTimeout: 5 * time.Second}
+		g.Go(func() error {
+			if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+				return fmt.Errorf("health endpoint: %w", err)
+			}
+			return nil
+		})
+		g.Go(func() error {
+			<-done
+			return srv.Close()
+		})
+	}
+	return g.Wait()
+}
+
+func agentConfig(c *cli.Context, log *zap.Logger) (agent.Config, error) {
+	cfg := agent.Config{
+		DataDir: c.String("data-dir"), ClientURL: c.String("client-url"), PeerURL: c.String("peer-url"),
+		ClaimAfter: c.Duration("claim-after"), HeadStart: c.Duration("head-start"), Election: c.Duration("election-timeout"),
+		Tick: c.Duration("tick"), RecordIdle: c.Duration("record-interval"), MinRun: c.Duration("min-run"),
+		HoldDown: c.Duration("hold-down"), Logger: log, ArbiterName: c.String("arbiter"),
+	}
+	if c.IsSet("hold-down") && cfg.HoldDown == 0 {
+		cfg.HoldDown = -1
+	}
+	var err error
+	if cfg.Arbiter, err = arbiterRegister(cfg.ArbiterName); err != nil {
+		return cfg, err
+	}
+	if cfg.ClientTLS, err = tlsConfig(c, "client"); err != nil {
+		return cfg, err
+	}
+	if cfg.PeerTLS, err = tlsConfig(c, "peer"); err != nil {
+		return cfg, err
+	}
+	pc := etcdproc.Config{
+		DataDir: cfg.DataDir, Argv: c.Args().Slice(), Logger: log,
+		Forward: []os.Signal{syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2},
+	}
+	if len(pc.Argv) > 0 {
+		cfg.Etcd, err = etcdproc.NewSupervisor(pc)
+	} else {
+		cfg.Etcd, err = etcdproc.NewSignal(pc)
+	}
+	if err != nil {
+		return cfg, err
+	}
+	if cfg.Election == 0 {
+		ctx, cancel := context.WithTimeout(c.Context, 5*time.Second)
+		defer cancel()
+		if f, ferr := cfg.Etcd.Flags(ctx); ferr == nil {
+			cfg.Election = f.Election
+		}
+	}
+	return cfg, nil
+}
+
+// dashed says whether the command line has a "--", behind which everything is etcd's.
+func dashed(args []string) bool {
+	for _, a := range args {
+		if a == "--" {
+			return true
+		}
+	}
+	return false
+}
+
+// tlsConfig reads --KIND-cert, --KIND-key and --KIND-ca. The key pair is read again at each
+// handshake, so that a rotated certificate needs no restart (F12).
+func tlsConfig(c *cli.Context, kind string) (*tls.Config, error) {
+	cert, key, ca := c.String(kind+"-cert"), c.String(kind+"-key"), c.String(kind+"-ca")
+	if cert == "" && key == "" && ca == "" {
+		if strings.HasPrefix(c.String(kind+"-url"), "https:") {
+			return &tls.Config{MinVersion: tls.VersionTLS12}, nil
+		}
+		return nil, nil
+	}
+	if (cert == "") != (key == "") {
+		return nil, usageError("--%s-cert and --%s-key belong together", kind, kind)
+	}
+	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
+	if cert != "" {
+		if _, err := tls.LoadX509KeyPair(cert, key); err != nil {
+			return nil, hint(fmt.Errorf("the %s certificate: %w", kind, err), "give a PEM certificate and its key")
+		}
+		cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			p, err := tls.LoadX509KeyPair(cert, key)
+			return &p, err
+		}
+	}
+	if ca != "" {
+		b, err := os.ReadFile(ca)
+		if err != nil {
+			return nil, fmt.Errorf("the %s CA: %w", kind, err)
+		}
+		cfg.RootCAs = x509.NewCertPool()
+		if !cfg.RootCAs.AppendCertsFromPEM(b) {
+			return nil, hint(fmt.Errorf("the %s CA %s holds no certificate", kind, ca), "give a PEM file")
+		}
+	}
+	return cfg, nil
+}
