@@ -12,20 +12,19 @@ import (
 
 // demoResult is the demo's one JSON object. Times are in seconds.
 type demoResult struct {
-	EtcdVersion     string      `json:"etcd_version"`
-	Arbiter         string      `json:"arbiter"`
-	Cut             string      `json:"cut"`
-	ClaimAfter      float64     `json:"claim_after_s"`
-	HeadStart       float64     `json:"head_start_s"`
-	Acked           int64       `json:"acked"`                   // sum
-	Lost            int64       `json:"lost"`                    // sum
-	FirstWrite      *float64    `json:"first_write_after_cut_s"` // maximum; null: in some round there was none
-	WholeAfterHeal  *float64    `json:"whole_after_heal_s"`      // maximum; null: in some round it did not become whole
-	Survivor        *string     `json:"survivor"`                // of the last round
-	Generation      uint64      `json:"generation"`              // at the end
-	HashesEqual     bool        `json:"hashes_equal"`            // in every round
-	Rounds          []demoRound `json:"rounds"`
-	roundsRequested int
+	EtcdVersion    string      `json:"etcd_version"`
+	Arbiter        string      `json:"arbiter"`
+	Cut            string      `json:"cut"`
+	ClaimAfter     float64     `json:"claim_after_s"`
+	HeadStart      float64     `json:"head_start_s"`
+	Acked          int64       `json:"acked"`                   // sum
+	Lost           int64       `json:"lost"`                    // sum
+	FirstWrite     *float64    `json:"first_write_after_cut_s"` // maximum; null: in some round there was none
+	WholeAfterHeal *float64    `json:"whole_after_heal_s"`      // maximum; null: in some round it did not become whole
+	Survivor       *string     `json:"survivor"`                // of the last round
+	Generation     uint64      `json:"generation"`              // at the end
+	HashesEqual    bool        `json:"hashes_equal"`            // in every round
+	Rounds         []demoRound `json:"rounds"`
 }
 
 // demoRound is one cut and its heal.

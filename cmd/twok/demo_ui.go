@@ -48,12 +48,19 @@ type narrator struct {
 	stopped chan struct{}
 }
 
-// told is an event with the clocks it is printed with.
+// told is an event with the clocks it is printed with, or a status line.
 type told struct {
 	lab.Event
-	since string
-	mark  time.Time
-	round int
+	since  string
+	mark   time.Time
+	round  int
+	status *statusLine
+}
+
+type statusLine struct {
+	rate   float64
+	lacks  string
+	agents map[string]agentView
 }
 
 func newNarrator(out, events io.Writer) *narrator {
@@ -128,7 +135,7 @@ func (t *narrator) event(events ...lab.Event) {
 		if e.Kind == lab.EventCut || e.Kind == lab.EventHeal || e.At.Before(mark) {
 			since = ""
 		}
-		t.pending = append(t.pending, told{e, since, mark, t.n})
+		t.pending = append(t.pending, told{Event: e, since: since, mark: mark, round: t.n})
 	}
 }
 
@@ -139,7 +146,11 @@ func (t *narrator) flush(then time.Time) {
 	slices.SortStableFunc(t.pending, func(a, b told) int { return a.At.Compare(b.At) })
 	n := 0
 	for ; n < len(t.pending) && (then.IsZero() || t.pending[n].At.Before(then)); n++ {
-		t.print(t.pending[n])
+		if t.pending[n].status != nil {
+			t.printStatus(t.pending[n])
+		} else {
+			t.print(t.pending[n])
+		}
 	}
 	t.pending = append([]told(nil), t.pending[n:]...)
 }
@@ -159,66 +170,67 @@ func (t *narrator) print(e told) {
 	if t.events == nil {
 		return
 	}
-	t.line(map[string]any{"t": round3(elapsed), "event": e.Kind, "text": e.Text}, func(m map[string]any) {
-		if e.Site != "" {
-			m["site"] = e.Site
-		}
-		if e.Generation != 0 {
-			m["generation"] = e.Generation
-		}
-		if e.round != 0 {
-			m["round"] = e.round
-		}
-		if e.since != "" {
-			m["since_"+e.since+"_s"] = round3(e.At.Sub(e.mark).Seconds())
-		}
-	})
+	m := map[string]any{"t": round3(elapsed), "event": e.Kind, "text": e.Text}
+	if e.Site != "" {
+		m["site"] = e.Site
+	}
+	if e.Generation != 0 {
+		m["generation"] = e.Generation
+	}
+	if e.round != 0 {
+		m["round"] = e.round
+	}
+	if e.since != "" {
+		m["since_"+e.since+"_s"] = round3(e.At.Sub(e.mark).Seconds())
+	}
+	t.line(m)
 }
 
-func (t *narrator) line(m map[string]any, more func(map[string]any)) {
-	more(m)
+func (t *narrator) line(m map[string]any) {
 	data, err := json.Marshal(m)
 	if err != nil {
-		data = []byte(fmt.Sprintf(`{"event":"failed","text":%q}`, err.Error()))
+		data = fmt.Appendf(nil, `{"event":"failed","text":%q}`, err.Error())
 	}
 	fmt.Fprintf(t.events, "%s\n", data)
 }
 
 func round3(f float64) float64 { return float64(int64(f*1000+0.5)) / 1000 }
 
-// status prints writes per second and what each agent waits for.
+// status adds a line with the writes per second and what each agent waits for.
 func (t *narrator) status(agents map[string]agentView) {
-	now := time.Now()
-	t.flush(now.Add(-settleTime))
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	rate := 0.0
+	now := time.Now()
+	l := &statusLine{lacks: t.lacks, agents: agents}
 	if t.acked != nil {
 		n := t.acked()
-		rate = float64(n-t.last) / now.Sub(t.lastAt).Seconds()
+		l.rate = float64(n-t.last) / now.Sub(t.lastAt).Seconds()
 		t.last, t.lastAt = n, now
 	}
-	elapsed := now.Sub(t.start).Seconds()
+	t.pending = append(t.pending, told{Event: lab.Event{At: now}, status: l})
+}
+
+func (t *narrator) printStatus(e told) {
+	elapsed, l := e.At.Sub(t.start).Seconds(), e.status
 	var words []string
 	for _, name := range lab.Sites {
-		words = append(words, fmt.Sprintf("%s: %s", name, agents[name]))
+		words = append(words, fmt.Sprintf("%s: %s", name, l.agents[name]))
 	}
-	fmt.Fprintf(t.out, "%8.2f s %10s  |  %5.0f writes/s | %s\n", elapsed, "", rate, strings.Join(words, " | "))
+	fmt.Fprintf(t.out, "%8.2f s %10s  |  %5.0f writes/s | %s\n", elapsed, "", l.rate, strings.Join(words, " | "))
 	if t.events == nil {
 		return
 	}
-	t.line(map[string]any{"t": round3(elapsed), "event": "status", "writes_per_s": round3(rate)}, func(m map[string]any) {
-		views := map[string]any{}
-		for name, v := range agents {
-			if v.err != nil {
-				views[name] = map[string]string{"error": v.err.Error()}
-			} else {
-				views[name] = v.Health
-			}
+	views := map[string]any{}
+	for name, v := range l.agents {
+		if v.err != nil {
+			views[name] = map[string]string{"error": v.err.Error()}
+		} else {
+			views[name] = v.Health
 		}
-		m["agents"] = views
-		if t.lacks != "" {
-			m["lacks"] = t.lacks
-		}
-	})
+	}
+	m := map[string]any{"t": round3(elapsed), "event": "status", "writes_per_s": round3(l.rate), "agents": views}
+	if l.lacks != "" {
+		m["lacks"] = l.lacks
+	}
+	t.line(m)
 }

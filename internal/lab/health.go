@@ -19,6 +19,7 @@ import (
 type Health struct {
 	Armed       bool            `json:"armed"`
 	Unprotected bool            `json:"unprotected"`
+	Whole       bool            `json:"whole"`
 	Reason      string          `json:"reason"`
 	Remedy      string          `json:"remedy"`
 	Role        string          `json:"role"`
@@ -71,6 +72,9 @@ func (s *Site) Health(ctx context.Context) (Health, error) {
 // ErrNotWhole: the pair is not whole (yet); the error says what is missing.
 var ErrNotWhole = errors.New("the pair is not whole")
 
+// ErrAgentEnded: an agent ended by itself, which none should.
+var ErrAgentEnded = errors.New("an agent ended")
+
 // Record reads the pair's record.
 func (c *Cluster) Record(ctx context.Context) (arbiter.Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
@@ -103,11 +107,14 @@ func (c *Cluster) Whole(ctx context.Context) (arbiter.Record, error) {
 	}
 	var gen [2]uint64
 	for i, name := range Sites {
+		if s := c.sites[name]; s.agent != nil && !s.agent.alive() {
+			return arbiter.Record{}, fmt.Errorf("%w: that of %s: %s; see %s", ErrAgentEnded, name, lastLine(s.AgentLog), s.AgentLog)
+		}
 		h, err := c.sites[name].Health(ctx)
 		switch {
 		case err != nil:
 			return not("agent of %s: %v", name, err)
-		case !h.Armed || h.Unprotected:
+		case !h.Armed || h.Unprotected || !h.Whole:
 			return not("%s: %s", name, h)
 		}
 		gen[i] = h.Generation
@@ -139,7 +146,7 @@ func (c *Cluster) Whole(ctx context.Context) (arbiter.Record, error) {
 	return rec, nil
 }
 
-// WaitWhole waits until Whole holds. progress, if not nil, gets what is missing
+// WaitWhole waits until Whole holds, or an agent ended by itself. progress, if not nil, gets what is missing
 // whenever that changes.
 func (c *Cluster) WaitWhole(ctx context.Context, progress func(string)) (arbiter.Record, error) {
 	last := ""
@@ -147,6 +154,9 @@ func (c *Cluster) WaitWhole(ctx context.Context, progress func(string)) (arbiter
 		rec, err := c.Whole(ctx)
 		if err == nil {
 			return rec, nil
+		}
+		if errors.Is(err, ErrAgentEnded) {
+			return rec, err
 		}
 		if s := err.Error(); s != last {
 			last = s

@@ -261,12 +261,6 @@ func (r *restarter) setPaused(p bool) {
 	}
 }
 
-func (r *restarter) proc() *proc {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.current
-}
-
 // close does not end the process.
 func (r *restarter) close() {
 	r.setPaused(true)

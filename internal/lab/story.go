@@ -55,12 +55,13 @@ type Story struct {
 	led      map[string]bool // sites whose lead was told since the last cut
 	appended string          // the last site that appended and has not led yet
 	voter    map[string]bool // sites on their way back, to tell promotion once
+	keep     map[string]bool // whether the last rewrite kept the log
 	survivor string
 }
 
 // NewStory is a story without events.
 func NewStory() *Story {
-	return &Story{led: map[string]bool{}, voter: map[string]bool{}}
+	return &Story{led: map[string]bool{}, voter: map[string]bool{}, keep: map[string]bool{}}
 }
 
 // Cut begins a new failover: its survivor is not known.
@@ -85,6 +86,9 @@ func (s *Story) Trace(site string, l TraceLine) []Event {
 	}
 	if l.Event == "token-written" && l.From == "leading" && !slices.Contains([]string{"token-missing", "token-bad", "token-pending", "token-misnamed", "token-late"}, l.Reason) {
 		add(EventToken, "the pair token is of generation %d", l.Generation)
+	}
+	if l.Keep != nil {
+		s.keep[site] = *l.Keep
 	}
 	if l.From == l.To {
 		return out
@@ -114,7 +118,11 @@ func (s *Story) Trace(site string, l TraceLine) []Event {
 	case l.From == "joining" && l.To == "preparing":
 		add(EventLearner, "the survivor added a learner for this site")
 	case l.From == "preparing" && l.To == "catching-up":
-		add(EventRewritten, "the WAL carries the new member ID, etcd starts")
+		if s.keep[site] {
+			add(EventRewritten, "the log is kept, the WAL carries the new member ID; etcd starts")
+		} else {
+			add(EventRewritten, "the data are set aside, an empty log carries the new member ID; etcd starts")
+		}
 	case l.From == "catching-up" && l.To == "promoting":
 		add(EventCaughtUp, "has everything the survivor had")
 		add(EventHash, "the key spaces have equal hashes")

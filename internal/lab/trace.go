@@ -19,12 +19,14 @@ type TraceLine struct {
 	T          TraceTime `json:"t"`
 	From       string    `json:"from"`
 	Event      string    `json:"event"`
+	Outcome    string    `json:"outcome"`
 	To         string    `json:"to"`
 	Actions    []string  `json:"actions"`
 	Reason     string    `json:"reason"`
 	Generation uint64    `json:"generation"`
 	Index      uint64    `json:"index"`
 	Term       uint64    `json:"term"`
+	Keep       *bool     `json:"keep_log"` // of a rewrite: whether the log is kept (P13)
 }
 
 // TraceTime reads RFC 3339 or Unix milliseconds.
