@@ -148,7 +148,8 @@ func FoldConfs(self uint64, applied []ConfMember, removed []uint64, changes []Co
 	others := map[uint64]bool{}
 	c.Applied = c.add(self, members, others)
 	for _, ch := range changes {
-		if ch.Kind == ChangeUnknown {
+		if ch.Kind == ChangeUnknown || (ch.Kind == ChangeAdd && ch.Learner) {
+			// The second: Raft would count a voter, etcd's membership a learner.
 			c.Unknown = true
 			continue
 		}

@@ -1,0 +1,558 @@
+package failover
+
+import (
+	"testing"
+
+	"twok/arbiter"
+)
+
+// The pair of every table: members 0xa and 0xb of cluster 7, record "rec".
+const (
+	idA, idB, idC = uint64(0xa), uint64(0xb), uint64(0xc)
+	clusterID     = uint64(7)
+)
+
+// baseRecord is at generation 3, whole, with a mark, naming nobody of the case.
+func baseRecord() arbiter.Record {
+	return arbiter.Record{
+		ID: "rec", ClusterID: clusterID, Generation: 3, Nonce: "n",
+		WholeGeneration: 3, WholeMembers: [2]uint64{idA, idB},
+		MarkGeneration: 3, MarkIndex: 90,
+	}
+}
+
+// baseData is member A's, eligible by its token.
+func baseData() Data {
+	return Data{
+		Member: idA, Cluster: clusterID, Name: "a", Term: 5, Commit: 95, Applied: 95, Snap: 50,
+		Last:  arbiter.Position{Index: 100, Term: 5},
+		Token: Token{Present: true, RecordID: "rec", Generation: 3, Cluster: clusterID, Members: [2]uint64{idA, idB}, Term: 5, EntryTerm: 5},
+		Confs: FoldConfs(idA, pairOf(idA, idB), nil, nil),
+	}
+}
+
+func pairOf(ids ...uint64) []ConfMember {
+	var ms []ConfMember
+	for _, id := range ids {
+		ms = append(ms, ConfMember{ID: id, PeerURLs: []string{url(id)}})
+	}
+	return ms
+}
+
+func url(id uint64) string { return "http://" + string(rune('a'+id-idA)) }
+
+// namedRecord names A at generation 4, claimed at the end of A's log; A's token is of 3.
+func namedRecord() arbiter.Record {
+	r := baseRecord()
+	r.Generation, r.Survivor = 4, arbiter.Member{ID: idA, Name: "a"}
+	r.ClaimEnd = arbiter.Position{Index: 98, Term: 5}
+	r.WholeGeneration, r.WholeMembers, r.MarkGeneration, r.MarkIndex = 0, [2]uint64{}, 0, 0
+	return r
+}
+
+type claimCase struct {
+	name string
+	edit func(r *arbiter.Record, d *Data)
+	seen uint64
+	want Reason
+}
+
+// Rules: P3, P4, P5, P6, P10, P11, P15, P17; F3, F22, F38.
+func TestEligibleByToken(t *testing.T) {
+	conf := func(changes ...ConfChange) func(*arbiter.Record, *Data) {
+		return func(_ *arbiter.Record, d *Data) {
+			d.Confs = FoldConfs(idA, pairOf(idA, idB), nil, changes)
+		}
+	}
+	add := ConfChange{Kind: ChangeAdd, ID: idC, PeerURLs: []string{url(idC)}}
+	learner := ConfChange{Kind: ChangeAddLearner, ID: idC, PeerURLs: []string{url(idC)}}
+	remove := func(id uint64) ConfChange { return ConfChange{Kind: ChangeRemove, ID: id} }
+	cases := []claimCase{
+		{"base", func(*arbiter.Record, *Data) {}, 3, None},
+		{"P4a record names the other, whole since", func(r *arbiter.Record, _ *Data) { r.Survivor.ID = idB }, 0, None},
+
+		// P11: the record.
+		{"P11 no record ID", func(r *arbiter.Record, _ *Data) { r.ID = "" }, 0, RecordGarbage},
+		{"P11 no generation", func(r *arbiter.Record, _ *Data) { r.Generation, r.MarkGeneration = 0, 0 }, 0, RecordGarbage},
+		{"F38 another cluster", func(r *arbiter.Record, _ *Data) { r.ClusterID++ }, 0, RecordForeign},
+		{"P17 older than one seen", func(*arbiter.Record, *Data) {}, 4, RecordOld},
+		{"P11 paused", func(r *arbiter.Record, _ *Data) { r.Pause = true }, 0, Paused},
+
+		// P6.
+		{"P6 WAL unreadable", func(_ *arbiter.Record, d *Data) { d.Problem = WALUnreadable }, 0, WALUnreadable},
+		{"P6 database unreadable", func(_ *arbiter.Record, d *Data) { d.Problem = DatabaseUnreadable }, 0, DatabaseUnreadable},
+		{"P6 no member ID", func(_ *arbiter.Record, d *Data) { d.Member = 0 }, 0, DataInsane},
+		{"P6 no cluster ID", func(_ *arbiter.Record, d *Data) { d.Cluster = 0 }, 0, DataInsane},
+		{"P6 empty log", func(_ *arbiter.Record, d *Data) { d.Last = arbiter.Position{} }, 0, DataInsane},
+		{"P6 consistent_index at the end of the log", func(_ *arbiter.Record, d *Data) { d.Applied = 100 }, 0, None},
+		{"P6 consistent_index beyond the log", func(_ *arbiter.Record, d *Data) { d.Applied = 101 }, 0, DataInsane},
+		{"P6 commit at the end of the log", func(_ *arbiter.Record, d *Data) { d.Commit = 100 }, 0, None},
+		{"P6 commit beyond the log", func(_ *arbiter.Record, d *Data) { d.Commit = 101 }, 0, DataInsane},
+		{"P6 snapshot at consistent_index", func(_ *arbiter.Record, d *Data) { d.Snap = 95 }, 0, None},
+		{"P6 snapshot above consistent_index", func(_ *arbiter.Record, d *Data) { d.Snap = 96 }, 0, DataInsane},
+		{"P6 entry of a term above the hard state's", func(_ *arbiter.Record, d *Data) { d.Last.Term = 6 }, 0, DataInsane},
+
+		// P15: only a mark of the record's own generation counts.
+		{"P15 log ends at the mark", func(r *arbiter.Record, _ *Data) { r.MarkIndex = 100 }, 0, None},
+		{"P15 log ends below the mark", func(r *arbiter.Record, _ *Data) { r.MarkIndex = 101 }, 0, RolledBack},
+		{"P15 mark of an older generation", func(r *arbiter.Record, _ *Data) { r.MarkIndex, r.MarkGeneration = 101, 2 }, 0, None},
+
+		// P10.
+		{"P10 log ends at the confirmation", func(r *arbiter.Record, _ *Data) { r.Confirmed = arbiter.Position{Index: 100, Term: 5} }, 0, None},
+		{"P10 log ends below the confirmation", func(r *arbiter.Record, _ *Data) { r.Confirmed = arbiter.Position{Index: 101, Term: 5} }, 0, RolledBack},
+		{"P10 confirmed with another term", func(r *arbiter.Record, d *Data) { r.Confirmed, d.Asked = arbiter.Position{Index: 80, Term: 4}, 5 }, 0, RolledBack},
+		{"P10 confirmed with this term", func(r *arbiter.Record, d *Data) { r.Confirmed, d.Asked = arbiter.Position{Index: 80, Term: 5}, 5 }, 0, None},
+		{"P10 confirmed index compacted away", func(r *arbiter.Record, d *Data) { r.Confirmed, d.Asked = arbiter.Position{Index: 40, Term: 4}, 0 }, 0, None},
+
+		// P4: every operation on the token's key.
+		{"P4 key holds something else", func(_ *arbiter.Record, d *Data) { d.Token.Bad = true }, 0, TokenBad},
+		{"P3 token of another record", func(_ *arbiter.Record, d *Data) { d.Token.RecordID = "other" }, 0, RecordElsewhere},
+		{"P17 token above the record", func(_ *arbiter.Record, d *Data) { d.Token.Generation = 4 }, 0, RecordOld},
+		{"P4 tail writes the same", func(_ *arbiter.Record, d *Data) { d.Tail = Tail{Writes: true, RecordID: "rec", Generation: 3} }, 0, None},
+		{"P4 tail deletes", func(_ *arbiter.Record, d *Data) { d.Tail = Tail{Bad: true} }, 0, TokenTail},
+		{"P4 tail deletes and writes", func(_ *arbiter.Record, d *Data) {
+			d.Tail = Tail{Bad: true, Writes: true, RecordID: "rec", Generation: 3}
+		}, 0, TokenTail},
+		{"P4 tail writes another record's", func(_ *arbiter.Record, d *Data) { d.Tail = Tail{Writes: true, RecordID: "other", Generation: 3} }, 0, TokenTail},
+		{"P4 tail writes a higher generation", func(_ *arbiter.Record, d *Data) { d.Tail = Tail{Writes: true, RecordID: "rec", Generation: 4} }, 0, TokenTail},
+
+		// P4 (a).
+		{"P4a no token", func(_ *arbiter.Record, d *Data) { d.Token = Token{} }, 0, TokenMissing},
+		{"P4a token only in the tail", func(_ *arbiter.Record, d *Data) {
+			d.Token, d.Tail = Token{}, Tail{Writes: true, RecordID: "rec", Generation: 3}
+		}, 0, TokenMissing},
+		{"P4a older token, nobody named", func(_ *arbiter.Record, d *Data) { d.Token.Generation = 2 }, 0, TokenGeneration},
+		{"P4a older token, the newer one in the tail", func(_ *arbiter.Record, d *Data) {
+			d.Token.Generation, d.Tail = 2, Tail{Writes: true, RecordID: "rec", Generation: 3}
+		}, 0, TokenGeneration},
+		{"P4a older token, another named", func(r *arbiter.Record, d *Data) { d.Token.Generation, r.Survivor.ID = 2, idB }, 0, NamedOther},
+		{"P4a token of another cluster", func(_ *arbiter.Record, d *Data) { d.Token.Cluster++ }, 0, TokenBad},
+		{"P4a self not named", func(_ *arbiter.Record, d *Data) { d.Token.Members = [2]uint64{idB, idC} }, 0, TokenMisnamed},
+		{"P4a the other voter not named", func(_ *arbiter.Record, d *Data) { d.Token.Members = [2]uint64{idA, idC} }, 0, TokenMisnamed},
+		{"P4a applied configuration is alone", func(_ *arbiter.Record, d *Data) {
+			d.Confs = FoldConfs(idA, pairOf(idA), nil, nil)
+		}, 0, TokenMisnamed},
+		{"P4a the token's entry is of another term", func(_ *arbiter.Record, d *Data) { d.Token.EntryTerm = 4 }, 0, TokenLate},
+		{"P4a the token's entry left the log", func(_ *arbiter.Record, d *Data) { d.Token.EntryTerm = 0 }, 0, None},
+
+		// P5: every configuration, not only the first or the last.
+		{"P5 third voter applied", func(_ *arbiter.Record, d *Data) { d.Confs = FoldConfs(idA, pairOf(idA, idB, idC), nil, nil) }, 0, ThirdVoter},
+		{"P5 third voter in the tail", conf(add), 0, ThirdVoter},
+		{"P5 third voter in the middle", conf(add, remove(idC)), 0, ThirdVoter},
+		{"P5 learner in the tail", conf(learner), 0, None},
+		{"P5 learner promoted in the tail", conf(learner, ConfChange{Kind: ChangePromote, ID: idC}), 0, ThirdVoter},
+		{"P5 the other one exchanged", conf(remove(idB), add), 0, ThirdVoter},
+		{"P5 the other one removed", conf(remove(idB)), 0, None},
+		{"F3 own removal in the tail", conf(remove(idA)), 0, OwnRemoval},
+		{"P5 own removal applied", func(_ *arbiter.Record, d *Data) { d.Confs = FoldConfs(idA, pairOf(idB), []uint64{idA}, nil) }, 0, OwnRemoval},
+		{"P5 only a learner", func(_ *arbiter.Record, d *Data) {
+			ms := pairOf(idA, idB)
+			ms[0].Learner = true
+			d.Confs = FoldConfs(idA, ms, nil, nil)
+		}, 0, OwnRemoval},
+		{"P5 a learner first, promoted in the tail", func(_ *arbiter.Record, d *Data) {
+			ms := pairOf(idA, idB)
+			ms[0].Learner = true
+			d.Confs = FoldConfs(idA, ms, nil, []ConfChange{{Kind: ChangePromote, ID: idA}})
+		}, 0, OwnRemoval},
+		{"P5 not understood", conf(ConfChange{}), 0, UnknownConfChange},
+		{"F22 rejected by etcd: URL taken", conf(ConfChange{Kind: ChangeAdd, ID: idC, PeerURLs: []string{url(idB)}}), 0, None},
+		{"P5 more members than one surgery removes", func(_ *arbiter.Record, d *Data) {
+			ms := pairOf(idA, idB)
+			for i := range uint64(MaxRemove) {
+				ms = append(ms, ConfMember{ID: 100 + i, Learner: true})
+			}
+			d.Confs = FoldConfs(idA, ms, nil, nil)
+		}, 0, ThirdVoter},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			r, d := baseRecord(), baseData()
+			c.edit(&r, &d)
+			g, got := Eligible(r, d, c.seen)
+			if got != c.want {
+				t.Errorf("refusal %q, want %q", got, c.want)
+			}
+			if want := map[bool]Ground{true: ByToken, false: NoGround}[c.want == None]; g != want {
+				t.Errorf("ground %d, want %d", g, want)
+			}
+		})
+	}
+}
+
+// Rules: P4, P5, P6, P7, P10; F3, F21.
+func TestEligibleByName(t *testing.T) {
+	cases := []claimCase{
+		{"base", func(*arbiter.Record, *Data) {}, 4, None},
+		{"P4b without any token", func(_ *arbiter.Record, d *Data) { d.Token = Token{} }, 0, None},
+		{"P4b token of these two, misnamed by now", func(_ *arbiter.Record, d *Data) { d.Token.Members = [2]uint64{idB, idC} }, 0, None},
+		{"P4b the other is named", func(r *arbiter.Record, _ *Data) { r.Survivor.ID = idB }, 0, NamedOther},
+		{"P4b same name, other ID", func(r *arbiter.Record, _ *Data) { r.Survivor = arbiter.Member{ID: idC, Name: "a"} }, 0, NamedOther},
+		{"P7 the log ends at the claim's end", func(r *arbiter.Record, _ *Data) { r.ClaimEnd.Index = 100 }, 0, None},
+		{"P7 the log ends below the claim's end", func(r *arbiter.Record, _ *Data) { r.ClaimEnd.Index = 101 }, 0, ClaimEnd},
+		{"P7 the log ends in an older term than the claim's end", func(r *arbiter.Record, _ *Data) { r.ClaimEnd.Term = 6 }, 0, ClaimEnd},
+		{"P4b whole note, no token of it", func(r *arbiter.Record, _ *Data) { r.WholeGeneration = 4 }, 0, WholeUnknown},
+		{"P4b whole note, token in the tail", func(r *arbiter.Record, d *Data) {
+			r.WholeGeneration, d.Tail = 4, Tail{Writes: true, RecordID: "rec", Generation: 4}
+		}, 0, None},
+		{"P4b whole note, token applied", func(r *arbiter.Record, d *Data) { r.WholeGeneration, d.Token.Generation = 4, 4 }, 0, None},
+		{"P4b whole note of an older generation", func(r *arbiter.Record, _ *Data) { r.WholeGeneration = 3 }, 0, None},
+		{"P4 token of a later generation", func(_ *arbiter.Record, d *Data) { d.Token.Generation = 5 }, 0, RecordOld},
+		{"P4 key holds something else", func(_ *arbiter.Record, d *Data) { d.Token.Bad = true }, 0, TokenBad},
+		{"P3 token of another record", func(_ *arbiter.Record, d *Data) { d.Token.RecordID = "other" }, 0, RecordElsewhere},
+		{"P4 delete in the tail", func(_ *arbiter.Record, d *Data) { d.Tail = Tail{Bad: true} }, 0, TokenTail},
+		{"P4 later generation in the tail", func(_ *arbiter.Record, d *Data) { d.Tail = Tail{Writes: true, RecordID: "rec", Generation: 5} }, 0, TokenTail},
+		{"P17 older than one seen", func(*arbiter.Record, *Data) {}, 5, RecordOld},
+		{"P10 below the confirmation", func(r *arbiter.Record, _ *Data) { r.Confirmed = arbiter.Position{Index: 101, Term: 5} }, 0, RolledBack},
+		{"P10 other term at the confirmation", func(r *arbiter.Record, d *Data) { r.Confirmed, d.Asked = arbiter.Position{Index: 99, Term: 6}, 5 }, 0, RolledBack},
+		{"P5 alone", func(_ *arbiter.Record, d *Data) { d.Confs = FoldConfs(idA, pairOf(idA), []uint64{idB}, nil) }, 0, None},
+		{"F21 alone with a learner", func(_ *arbiter.Record, d *Data) {
+			ms := pairOf(idA, idC)
+			ms[1].Learner = true
+			d.Confs = FoldConfs(idA, ms, []uint64{idB}, nil)
+		}, 0, None},
+		{"P5 the loser's new ID in the tail, its old one applied", func(_ *arbiter.Record, d *Data) {
+			d.Confs = FoldConfs(idA, pairOf(idA, idB), nil, []ConfChange{
+				{Kind: ChangeRemove, ID: idB}, {Kind: ChangeAddLearner, ID: idC, PeerURLs: []string{url(idC)}}, {Kind: ChangePromote, ID: idC}})
+		}, 0, None},
+		{"P5 third voter in the tail", func(_ *arbiter.Record, d *Data) {
+			d.Confs = FoldConfs(idA, pairOf(idA, idB), nil, []ConfChange{{Kind: ChangeAdd, ID: idC, PeerURLs: []string{url(idC)}}})
+		}, 0, ThirdVoter},
+		{"F3 own removal", func(_ *arbiter.Record, d *Data) {
+			d.Confs = FoldConfs(idA, pairOf(idA, idB), nil, []ConfChange{{Kind: ChangeRemove, ID: idA}})
+		}, 0, OwnRemoval},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			r, d := namedRecord(), baseData()
+			c.edit(&r, &d)
+			g, got := Eligible(r, d, c.seen)
+			if got != c.want {
+				t.Errorf("refusal %q, want %q", got, c.want)
+			}
+			if want := map[bool]Ground{true: ByName, false: NoGround}[c.want == None]; g != want {
+				t.Errorf("ground %d, want %d", g, want)
+			}
+		})
+	}
+}
+
+// The zero values are eligible for nothing, alone and together.
+//
+// Rules: P11.
+func TestEligibleZero(t *testing.T) {
+	for _, r := range []arbiter.Record{{}, baseRecord(), namedRecord()} {
+		if _, why := Eligible(r, Data{}, 0); why != DataInsane {
+			t.Errorf("empty data: %q", why)
+		}
+	}
+	if _, why := Eligible(arbiter.Record{}, baseData(), 0); why != RecordGarbage {
+		t.Errorf("empty record: %q", why)
+	}
+}
+
+// Rules: P13; F23.
+func TestKeepLog(t *testing.T) {
+	// B lost generation 3 to A's claims 4 and 5, a run with its first fork at 97.
+	rec := func() arbiter.Record {
+		r := baseRecord()
+		r.Generation, r.Survivor = 5, arbiter.Member{ID: idA}
+		r.History[0] = arbiter.HistoryEntry{First: 2, Last: 3, Survivor: idB, Fork: arbiter.Position{Index: 10, Term: 2}}
+		r.History[1] = arbiter.HistoryEntry{First: 4, Last: 5, Survivor: idA, Fork: arbiter.Position{Index: 97, Term: 6}}
+		return r
+	}
+	loser := func() Data {
+		d := baseData()
+		d.Member, d.Name = idB, "b"
+		d.Commit, d.Applied = 90, 96
+		d.Confs = FoldConfs(idB, pairOf(idA, idB), nil, nil)
+		return d
+	}
+	cases := []struct {
+		name string
+		edit func(r *arbiter.Record, d *Data)
+		want Reason
+	}{
+		{"base", func(*arbiter.Record, *Data) {}, None},
+		{"applied at the fork", func(_ *arbiter.Record, d *Data) { d.Applied = 97 }, RolledBack},
+		{"commit at the fork", func(_ *arbiter.Record, d *Data) { d.Commit = 97 }, RolledBack},
+		{"fork unknown", func(r *arbiter.Record, _ *Data) { r.History[1].Fork = arbiter.Position{} }, RolledBack},
+		{"two forks, the first counts", func(r *arbiter.Record, d *Data) {
+			r.History[1] = arbiter.HistoryEntry{First: 4, Last: 4, Survivor: idA, Fork: arbiter.Position{Index: 96, Term: 6}}
+			r.History[2] = arbiter.HistoryEntry{First: 5, Last: 5, Survivor: idC, Fork: arbiter.Position{Index: 200, Term: 7}}
+		}, RolledBack},
+		{"two forks, the second is the lower", func(r *arbiter.Record, d *Data) {
+			r.History[1] = arbiter.HistoryEntry{First: 4, Last: 4, Survivor: idA, Fork: arbiter.Position{Index: 200, Term: 6}}
+			r.History[2] = arbiter.HistoryEntry{First: 5, Last: 5, Survivor: idC, Fork: arbiter.Position{Index: 96, Term: 7}}
+		}, RolledBack},
+		{"a generation is missing at the end", func(r *arbiter.Record, _ *Data) { r.History[1].Last = 4 }, TokenGeneration},
+		{"a generation is missing at the start", func(r *arbiter.Record, _ *Data) { r.History[1].First = 5 }, TokenGeneration},
+		{"no history", func(r *arbiter.Record, _ *Data) { r.History = [arbiter.HistoryLen]arbiter.HistoryEntry{} }, TokenGeneration},
+		{"token in the middle of a run", func(_ *arbiter.Record, d *Data) { d.Token.Generation = 4 }, None},
+		{"token of the record's generation", func(_ *arbiter.Record, d *Data) { d.Token.Generation = 5 }, TokenGeneration},
+		{"token above the record", func(_ *arbiter.Record, d *Data) { d.Token.Generation = 6 }, TokenGeneration},
+		{"no token", func(_ *arbiter.Record, d *Data) { d.Token = Token{} }, TokenMissing},
+		{"token bad", func(_ *arbiter.Record, d *Data) { d.Token.Bad = true }, TokenBad},
+		{"token of another record", func(_ *arbiter.Record, d *Data) { d.Token.RecordID = "other" }, RecordElsewhere},
+		{"alone, applied", func(_ *arbiter.Record, d *Data) { d.Confs = FoldConfs(idB, pairOf(idB), []uint64{idA}, nil) }, Overridden},
+		{"alone in the tail", func(_ *arbiter.Record, d *Data) {
+			d.Confs = FoldConfs(idB, pairOf(idA, idB), nil, []ConfChange{{Kind: ChangeRemove, ID: idA}})
+		}, Overridden},
+		{"own removal in the tail", func(_ *arbiter.Record, d *Data) {
+			d.Confs = FoldConfs(idB, pairOf(idA, idB), nil, []ConfChange{{Kind: ChangeRemove, ID: idB}})
+		}, Overridden},
+		{"a change not understood", func(_ *arbiter.Record, d *Data) { d.Confs.Unknown = true }, UnknownConfChange},
+		{"unreadable", func(_ *arbiter.Record, d *Data) { d.Problem = WALUnreadable }, WALUnreadable},
+		{"applied beyond the log", func(_ *arbiter.Record, d *Data) { d.Last.Index = 95 }, DataInsane},
+		{"commit beyond the log", func(_ *arbiter.Record, d *Data) { d.Commit, d.Applied, d.Last.Index = 96, 90, 95 }, DataInsane},
+		{"snapshot above applied", func(_ *arbiter.Record, d *Data) { d.Snap = 97 }, DataInsane},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			r, d := rec(), loser()
+			c.edit(&r, &d)
+			if got := KeepLog(r, d); got != c.want {
+				t.Errorf("%q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+// Rules: P5, P8; F21, F22.
+func TestFoldConfs(t *testing.T) {
+	add := ConfChange{Kind: ChangeAdd, ID: idC, PeerURLs: []string{url(idC)}}
+	addL := ConfChange{Kind: ChangeAddLearner, ID: idC, PeerURLs: []string{url(idC)}}
+	remove := func(id uint64) ConfChange { return ConfChange{Kind: ChangeRemove, ID: id} }
+	applied := Voters{Count: 2, IDs: [2]uint64{idA, idB}}
+	base := Confs{Applied: applied, Self: true, MaxOthers: 1, Other: idB, Others: 1, Remove: [MaxRemove]uint64{idB}}
+	with := func(edit func(c *Confs)) Confs {
+		c := base
+		edit(&c)
+		return c
+	}
+	third := with(func(c *Confs) { c.MaxOthers, c.Other, c.Others, c.Remove = 2, idC, 2, [MaxRemove]uint64{idB, idC} })
+	cases := []struct {
+		name    string
+		removed []uint64
+		changes []ConfChange
+		want    Confs
+	}{
+		{"nothing", nil, nil, base},
+		{"add a voter", nil, []ConfChange{add}, third},
+		{"a voter that came and went", nil, []ConfChange{add, remove(idC)}, third},
+		{"add a learner", nil, []ConfChange{addL}, with(func(c *Confs) { c.Remove[1] = idC })},
+		{"a learner that came and went", nil, []ConfChange{addL, remove(idC)}, with(func(c *Confs) { c.Remove[1] = idC })},
+		{"promote", nil, []ConfChange{addL, {Kind: ChangePromote, ID: idC}}, third},
+		{"remove the other", nil, []ConfChange{remove(idB)}, with(func(c *Confs) { c.AnyAlone = true })},
+		{"remove self", nil, []ConfChange{remove(idA)}, with(func(c *Confs) { c.Self, c.AnyAlone = false, true })},
+		{"exchange the other", nil, []ConfChange{remove(idB), add}, with(func(c *Confs) {
+			c.AnyAlone, c.Other, c.Others, c.Remove = true, idC, 2, [MaxRemove]uint64{idB, idC}
+		})},
+		{"not understood", nil, []ConfChange{{ID: idC}}, with(func(c *Confs) { c.Unknown = true })},
+
+		// What etcd rejects changes nothing (ValidateConfigurationChange).
+		{"rejected: add an existing ID", nil, []ConfChange{{Kind: ChangeAdd, ID: idB}}, base},
+		{"rejected: a voter becomes a learner", nil, []ConfChange{{Kind: ChangeAddLearner, ID: idB}}, base},
+		{"rejected: a URL that is taken", nil, []ConfChange{{Kind: ChangeAdd, ID: idC, PeerURLs: []string{"x", url(idA)}}}, base},
+		{"rejected: a removed ID", []uint64{idC}, []ConfChange{add}, base},
+		{"rejected: an ID removed in the tail", nil, []ConfChange{addL, remove(idC), add}, with(func(c *Confs) { c.Remove[1] = idC })},
+		{"rejected: promote an unknown ID", nil, []ConfChange{{Kind: ChangePromote, ID: idC}}, base},
+		{"rejected: promote a voter", nil, []ConfChange{{Kind: ChangePromote, ID: idB}}, base},
+		{"rejected: remove an unknown ID", nil, []ConfChange{remove(idC)}, base},
+		{"rejected: remove twice", nil, []ConfChange{remove(idC), remove(idC)}, base},
+		{"rejected: update an unknown ID", nil, []ConfChange{{Kind: ChangeUpdate, ID: idC, PeerURLs: []string{"x"}}}, base},
+		{"rejected: update to a URL that is taken, then the URL is still taken", nil, []ConfChange{
+			{Kind: ChangeUpdate, ID: idB, PeerURLs: []string{url(idA)}}, {Kind: ChangeAdd, ID: idC, PeerURLs: []string{url(idB)}}}, base},
+		{"an update frees a URL", nil, []ConfChange{
+			{Kind: ChangeUpdate, ID: idB, PeerURLs: []string{"x"}}, {Kind: ChangeAdd, ID: idC, PeerURLs: []string{url(idB)}}}, third},
+		{"a removal frees a URL", nil, []ConfChange{
+			remove(idB), {Kind: ChangeAdd, ID: idC, PeerURLs: []string{url(idB)}}},
+			with(func(c *Confs) { c.AnyAlone, c.Other, c.Others, c.Remove = true, idC, 2, [MaxRemove]uint64{idB, idC} })},
+		// etcd makes no such entry: Raft would count a voter, the membership a learner.
+		{"an add that disagrees with itself", nil, []ConfChange{{Kind: ChangeAdd, ID: idC, Learner: true, PeerURLs: []string{url(idC)}}},
+			with(func(c *Confs) { c.Unknown = true })},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			if got := FoldConfs(idA, pairOf(idA, idB), c.removed, c.changes); got != c.want {
+				t.Errorf("\n got %+v\nwant %+v", got, c.want)
+			}
+		})
+	}
+}
+
+// Surgery removes every other member wherever it shows up, in a fixed order, and
+// says when it cannot.
+//
+// Rules: P5, P8; F21.
+func TestFoldConfsRemoveOrder(t *testing.T) {
+	var ms []ConfMember
+	for _, id := range []uint64{9, 3, 8, 5, 2, 7, 6, 4, idA} {
+		ms = append(ms, ConfMember{ID: id, Learner: id != idA})
+	}
+	c := FoldConfs(idA, ms, nil, nil)
+	if c.Remove != [MaxRemove]uint64{2, 3, 4, 5, 6, 7, 8, 9} || c.Overflow {
+		t.Errorf("%v, overflow %v", c.Remove, c.Overflow)
+	}
+	c = FoldConfs(idA, ms, nil, []ConfChange{{Kind: ChangeAddLearner, ID: 77}})
+	if !c.Overflow {
+		t.Error("the ninth member was dropped in silence")
+	}
+}
+
+// Rules: P2, P3, P7, P8, P10, P14, P15.
+func TestClaimContent(t *testing.T) {
+	created := Create("rec", clusterID, Stamp{"n1", 1})
+	if want := (arbiter.Record{ID: "rec", ClusterID: clusterID, Generation: 1, Nonce: "n1", CreatedAt: 1, WrittenAt: 1}); created != want {
+		t.Errorf("created %+v", created)
+	}
+	whole := NoteWhole(created, idB, idA, 90, Stamp{"n2", 2})
+	if whole.WholeGeneration != 1 || whole.WholeMembers != [2]uint64{idA, idB} || whole.WholeAt != 2 ||
+		whole.MarkGeneration != 1 || whole.MarkIndex != 90 || whole.Generation != 1 || whole.Nonce != "n2" || whole.ClaimNonce != "" {
+		t.Errorf("whole %+v", whole)
+	}
+	down := Mark(whole, 80, Stamp{"n3", 3})
+	if down.MarkIndex != 80 || down.WholeGeneration != 1 || down.Nonce != "n3" {
+		t.Errorf("a mark goes down too: %+v", down)
+	}
+	down.Extra, down.Forced = `{"x":1}`, true
+	d := baseData()
+	claimed := Claim(down, d, "why", Stamp{"n4", 4})
+	want := arbiter.Record{
+		ID: "rec", ClusterID: clusterID, Generation: 2, Survivor: arbiter.Member{ID: idA, Name: "a"},
+		Nonce: "n4", ClaimNonce: "n4", Reason: "why", CreatedAt: 1, ClaimedAt: 4, WrittenAt: 4,
+		ClaimEnd: arbiter.Position{Index: 100, Term: 5}, Fork: arbiter.Position{Index: 101, Term: 6}, Extra: `{"x":1}`,
+	}
+	want.History[0] = arbiter.HistoryEntry{First: 2, Last: 2, Survivor: idA, Fork: want.Fork, At: 4}
+	if claimed != want {
+		t.Errorf("claimed\n got %+v\nwant %+v", claimed, want)
+	}
+	confirmed := Confirm(claimed, arbiter.Position{Index: 105, Term: 6}, Stamp{"n5", 5})
+	if confirmed.Confirmed != (arbiter.Position{Index: 105, Term: 6}) || confirmed.ConfirmedAt != 5 || confirmed.ClaimNonce != "n4" || confirmed.Nonce != "n5" {
+		t.Errorf("confirmed %+v", confirmed)
+	}
+	if again := Claim(confirmed, d, "why", Stamp{"n6", 6}); again.Confirmed != (arbiter.Position{}) || again.ConfirmedAt != 0 {
+		t.Errorf("a claim keeps a confirmation: %+v", again)
+	}
+	if w := NoteWhole(confirmed, idA, idB, 120, Stamp{"n7", 7}); w.Confirmed != (arbiter.Position{}) || w.ConfirmedAt != 0 {
+		t.Errorf("a whole note keeps the confirmation: %+v", w)
+	}
+}
+
+// Rules: P13.
+func TestHistory(t *testing.T) {
+	d, e := baseData(), baseData()
+	e.Member, e.Name = idB, "b"
+	at := func(d Data, i uint64) Data {
+		d.Last.Index = i
+		return d
+	}
+	st := Stamp{"n", 9}
+	r := Create("rec", clusterID, st)
+	r = Claim(r, at(d, 100), "", st) // 2: A
+	r = Claim(r, at(d, 200), "", st) // 3: A again, one run
+	if h := r.History[0]; h.First != 2 || h.Last != 3 || h.Fork.Index != 101 || r.History[1].First != 0 {
+		t.Fatalf("a run keeps its first fork: %+v", r.History[:2])
+	}
+	r = NoteWhole(r, idA, idB, 250, st)
+	r = Claim(r, at(d, 300), "", st) // 4: A, but the pair was whole in between
+	if h := r.History[1]; h.First != 4 || h.Last != 4 || h.Fork.Index != 301 {
+		t.Fatalf("a whole pair ends a run: %+v", r.History[:3])
+	}
+	r = Claim(r, at(e, 400), "", st) // 5: B
+	if h := r.History[2]; h.First != 5 || h.Survivor != idB || h.Fork.Index != 401 {
+		t.Fatalf("another survivor ends a run: %+v", r.History[:4])
+	}
+	for i := range 40 {
+		who := d
+		if i%2 == 1 {
+			who = e
+		}
+		r = Claim(r, at(who, 500+uint64(i)), "", st)
+	}
+	first, last := r.History[0], r.History[arbiter.HistoryLen-1]
+	if last.Last != r.Generation || first.First != r.Generation-arbiter.HistoryLen+1 {
+		t.Errorf("the last sixteen claims stay, oldest first: %d to %d at generation %d", first.First, last.Last, r.Generation)
+	}
+}
+
+// Rules: P16, P17.
+func TestReassert(t *testing.T) {
+	rec := namedRecord()
+	rec.Survivor.ID = idB
+	rec.History[0] = arbiter.HistoryEntry{First: 4, Last: 4, Survivor: idB, Fork: arbiter.Position{Index: 50, Term: 3}}
+	own := Own{RecordID: "rec", Generation: 6, End: arbiter.Position{Index: 100, Term: 5}, Fork: arbiter.Position{Index: 101, Term: 6}}
+	for _, c := range []struct{ seen, own, want uint64 }{{6, 6, 7}, {9, 6, 10}, {4, 6, 7}, {0, 0, 5}} {
+		own.Generation = c.own
+		got := Reassert(rec, own, c.seen, arbiter.Member{ID: idA}, Stamp{"n", 1})
+		if got.Generation != c.want || got.Survivor.ID != idA || got.ClaimNonce != "n" || got.ClaimEnd != own.End || got.Fork != own.Fork {
+			t.Errorf("seen %d, own %d: %+v", c.seen, c.own, got)
+		}
+		if h := got.History[1]; h.First != 5 || h.Last != c.want || h.Survivor != idA || h.Fork != own.Fork {
+			t.Errorf("history %+v", got.History[:3])
+		}
+	}
+	// Attempts are remembered for one record, the newest four.
+	o := Own{}
+	for _, n := range []string{"1", "2", "3", "4", "5"} {
+		o = o.attempt("rec", 4, n)
+	}
+	for n, want := range map[string]bool{"": false, "1": false, "2": true, "5": true} {
+		if o.made(n) != want {
+			t.Errorf("made(%q) = %v", n, !want)
+		}
+	}
+	if o = o.attempt("other", 1, "6"); o.made("5") || !o.made("6") {
+		t.Errorf("attempts at another record count: %+v", o)
+	}
+}
+
+// Rules: P11.
+func TestReasonsHaveNamesAndRemedies(t *testing.T) {
+	names := map[string]Reason{None.String(): None}
+	if None.String() == "" || None.Remedy() != "" {
+		t.Error("None has no name, or a remedy")
+	}
+	for _, r := range Reasons() {
+		if r.String() == "" || r.String() == "unknown" || r.Remedy() == "" {
+			t.Errorf("reason %d: name %q, remedy %q", r, r, r.Remedy())
+		}
+		if old, ok := names[r.String()]; ok {
+			t.Errorf("reasons %d and %d share the name %q", old, r, r)
+		}
+		names[r.String()] = r
+	}
+	if len(names) != int(numReasons) {
+		t.Errorf("%d names for %d reasons", len(names), numReasons)
+	}
+	if r := Reason(255); r.String() != "unknown" || r.Remedy() != "" {
+		t.Error("a number that is no reason has a name")
+	}
+}
+
+// Every phase, action and event has a name of its own, and every action an answer.
+//
+// Rules: none (names in status and traces).
+func TestNames(t *testing.T) {
+	seen := map[string]bool{}
+	check := func(n string) {
+		if n == "" || n == "unknown" || seen[n] {
+			t.Errorf("name %q", n)
+		}
+		seen[n] = true
+	}
+	for _, p := range Phases() {
+		check(p.String())
+	}
+	clear(seen)
+	for _, k := range ActionKinds() {
+		check(k.String())
+		if k.Reply() == NoEvent || k.Reply() == Tick {
+			t.Errorf("%s has no answer", k)
+		}
+	}
+	clear(seen)
+	for _, k := range EventKinds() {
+		check(k.String())
+	}
+}
