@@ -298,8 +298,9 @@ type crashed struct {
 }
 
 var (
-	fixtures   sync.Map // version -> func() (*crashed)
-	fixtureDir string   // made and removed by TestMain
+	fixtures     sync.Map // version -> *crashed
+	fixtureLocks sync.Map // version -> *sync.Mutex
+	fixtureDir   string   // made and removed by TestMain
 )
 
 func TestMain(m *testing.M) {
@@ -316,11 +317,14 @@ func TestMain(m *testing.M) {
 // crash returns the crashed pair of a version; the first call makes it.
 func crash(t testing.TB, version string) *crashed {
 	t.Helper()
-	f, _ := fixtures.LoadOrStore(version, sync.OnceValue(func() *crashed { return makeCrash(t, version) }))
-	cr := f.(func() *crashed)()
-	if cr == nil {
-		t.Fatal("the pair could not be made, see the first test that wanted it")
+	mu, _ := fixtureLocks.LoadOrStore(version, &sync.Mutex{})
+	mu.(*sync.Mutex).Lock()
+	defer mu.(*sync.Mutex).Unlock()
+	if cr, ok := fixtures.Load(version); ok {
+		return cr.(*crashed)
 	}
+	cr := makeCrash(t, version)
+	fixtures.Store(version, cr)
 	return cr
 }
 
@@ -329,7 +333,10 @@ func crash(t testing.TB, version string) *crashed {
 // first: the leader's log then ends in entries that only the leader has.
 func makeCrash(t testing.TB, version string) *crashed {
 	t.Helper()
-	root := filepath.Join(fixtureDir, version)
+	root, err := os.MkdirTemp(fixtureDir, version)
+	if err != nil {
+		t.Fatal(err)
+	}
 	pair := newPair(t, version, root)
 	for _, m := range pair {
 		m.start()
@@ -355,8 +362,19 @@ func makeCrash(t testing.TB, version string) *crashed {
 	}
 	cr.leader = slices.Index(cr.ids[:], st.Leader)
 	cr.follower = 1 - cr.leader
+	cl := pair[cr.leader].awaitLeader()
 	pair[cr.follower].kill()
-	time.Sleep(50 * time.Millisecond)
+	late, stopped := context.WithTimeout(ctx, 60*time.Millisecond)
+	defer stopped()
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			if _, err := cl.Put(late, fmt.Sprintf("late/%d", i), "v"); err == nil {
+				t.Errorf("%s: a leader without its follower acknowledged a write", version)
+			}
+		})
+	}
+	wg.Wait()
 	pair[cr.leader].kill()
 	close(stop)
 	cr.acked = <-out
@@ -399,6 +417,25 @@ func copyDir(t testing.TB, from, to string) {
 	if out, err := exec.Command("cp", "-a", "--sparse=always", from, to).CombinedOutput(); err != nil {
 		t.Fatalf("cp: %v %s", err, out)
 	}
+}
+
+// segmentsHash covers the segments alone: an open Log has etcd's preallocated
+// file for the next one beside them.
+func segmentsHash(t testing.TB, dir string) string {
+	t.Helper()
+	h := sha256.New()
+	for _, n := range namesIn(t, dir) {
+		if !strings.HasSuffix(n, ".wal") {
+			continue
+		}
+		b, err := os.ReadFile(filepath.Join(dir, n))
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(h, "%s %d\n", n, len(b))
+		h.Write(b)
+	}
+	return fmt.Sprintf("%x", h.Sum(nil))
 }
 
 // dirHash covers names, modes and contents below dir.

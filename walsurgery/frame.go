@@ -59,8 +59,8 @@ func newFrameReader(r io.Reader, name string, size, off int64, crc uint32, last 
 
 // next returns the next frame with its CRC verified. io.EOF is the end of the
 // segment (end of file or preallocated space); errTorn and ErrCorrupt as in
-// etcd's decoder (wal/decoder.go decodeRecord, isTornEntry), except that a frame
-// longer than the file is corruption where another segment follows.
+// etcd's decoder (wal/decoder.go decodeRecord, isTornEntry), except that it is
+// corruption where another segment follows, and in the first frame of a segment.
 func (r *frameReader) next() (frame, error) {
 	var h [frameHeader]byte
 	if n, err := io.ReadFull(r.br, h[:]); err != nil {
@@ -125,7 +125,10 @@ func (r *frameReader) bad(body []byte, format string, args ...any) error {
 	return r.tornOr(r.last && hasZeroSector(body, r.off+frameHeader), format, args...)
 }
 
+// tornOr makes errTorn or ErrCorrupt. A segment gets its name after its head was
+// synced (wal.cut), so that no crash tears its first frame.
 func (r *frameReader) tornOr(torn bool, format string, args ...any) error {
+	torn = torn && r.off > 0
 	what := fmt.Sprintf("%s at %d: %s", r.name, r.off, fmt.Sprintf(format, args...))
 	if torn {
 		return fmt.Errorf("%s: %w", what, errTorn)

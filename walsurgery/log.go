@@ -171,9 +171,6 @@ func repair(lg *zap.Logger, walDir string) (*scan, error) {
 	}
 	seg, off, torn := s.segs[len(s.segs)-1], s.off, s.torn
 	s.close()
-	if off == 0 {
-		return nil, fmt.Errorf("repair WAL %s: %w", walDir, corrupt("nothing of segment %s is whole", seg.name))
-	}
 	name := filepath.Join(walDir, seg.name)
 	copied, err := copyAside(name)
 	if err != nil {

@@ -358,8 +358,7 @@ func (s *scan) inconsistent(snap snapRecord) string {
 	return ""
 }
 
-// parseEntry reads the head of a raftpb.Entry as protobuf does. A type that is
-// not one of the three known is KindOther: protobuf would take it for normal.
+// parseEntry reads the head of a raftpb.Entry as protobuf does.
 func parseEntry(b []byte) (entryRef, error) {
 	var e entryRef
 	var typ uint64
@@ -415,8 +414,8 @@ func parseChange(b []byte) (Change, error) {
 	if err := proto.Unmarshal(b, &cc); err != nil {
 		return Change{}, unexpected("membership change does not decode: %v", err)
 	}
-	if cc.Type == nil && len(cc.ProtoReflect().GetUnknown()) > 0 {
-		return Change{}, unexpected("membership change of an unknown type")
+	if t := cc.GetType(); t < raftpb.ConfChangeAddNode || t > raftpb.ConfChangeAddLearnerNode {
+		return Change{}, unexpected("membership change of unknown type %d", t)
 	}
 	c := Change{Type: ChangeType(cc.GetType()), NodeID: cc.GetNodeId()}
 	if len(cc.Context) > 0 {

@@ -139,3 +139,16 @@ type Summary struct {
 	Segments        int
 	Bytes, LogBytes int64
 }
+
+// String gives the essentials in one line.
+func (s Summary) String() string {
+	out := fmt.Sprintf("%s, term %d, vote %x, commit %d, snapshot %s, log %s to %s in %d segments",
+		s.Metadata, s.HardState.Term, s.Vote, s.Commit, s.Snapshot, s.First, s.Last, s.Segments)
+	if s.Torn {
+		out += ", torn: " + s.TornAt
+	}
+	if s.Inconsistent != "" {
+		out += ", inconsistent: " + s.Inconsistent
+	}
+	return out
+}
