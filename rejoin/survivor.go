@@ -58,7 +58,7 @@ func (s *Survivor) List(ctx context.Context, site Site) (failover.List, error) {
 		if err != nil {
 			return err
 		}
-		st, err := c.Status(ctx, c.Endpoints()[0])
+		st, err := etcdapi.Status(ctx, c)
 		if err != nil {
 			return err
 		}

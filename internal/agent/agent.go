@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,6 +15,7 @@ import (
 
 	"twok/arbiter"
 	"twok/internal/etcdapi"
+	"twok/internal/etcdproc"
 	"twok/internal/failover"
 	"twok/internal/member"
 	"twok/walsurgery"
@@ -66,6 +69,9 @@ func New(cfg Config) (*Agent, error) {
 // in supervise mode, etcd have ended. An error before that: another agent has the
 // data directory, or its memory cannot be read.
 func (a *Agent) Run(ctx context.Context) (err error) {
+	if err := a.dataDir(ctx); err != nil || ctx.Err() != nil {
+		return err
+	}
 	lock, err := member.AgentLock(a.cfg.DataDir)
 	if err != nil {
 		return err
@@ -94,6 +100,32 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	end()
 	g.Wait()
 	return errors.Join(<-etcdEnd, a.trace.err())
+}
+
+// dataDir makes the data directory for an etcd of our own, as etcd would. In
+// signal mode it waits for it: the directory has to belong to etcd's user.
+func (a *Agent) dataDir(ctx context.Context) error {
+	if a.cfg.Etcd.Process().Mode == etcdproc.ModeSupervise {
+		return os.MkdirAll(a.cfg.DataDir, 0o700)
+	}
+	for told := false; ; told = true {
+		st, err := os.Stat(a.cfg.DataDir)
+		switch {
+		case err == nil && !st.IsDir():
+			return fmt.Errorf("%s is not a directory", a.cfg.DataDir)
+		case err == nil:
+			return nil
+		case !errors.Is(err, fs.ErrNotExist):
+			return fmt.Errorf("the data directory: %w", err)
+		case !told:
+			a.log.Warn("waiting for etcd's data directory", zap.String("data-dir", a.cfg.DataDir))
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(a.cfg.Tick):
+		}
+	}
 }
 
 // loop owns the core's state.

@@ -76,10 +76,6 @@ func waitingFor(s failover.State) string {
 		if s.Why == failover.None {
 			return "the other member to come back"
 		}
-	case failover.Leaderless:
-		if s.Why == failover.NoLeader {
-			return "a leader, or claim-after"
-		}
 	case failover.Stopping:
 		return "etcd to stop and its locks"
 	case failover.Deciding, failover.Claiming, failover.Rechecking:
@@ -97,7 +93,26 @@ func waitingFor(s failover.State) string {
 	case failover.Starting:
 		return "a first look at etcd"
 	}
-	return s.Why.Remedy()
+	if w, ok := waits[s.Why]; ok {
+		return w
+	}
+	return s.Why.String()
+}
+
+var waits = map[failover.Reason]string{
+	failover.NoLeader:       "a leader, or claim-after",
+	failover.NamedOther:     "the survivor",
+	failover.SurvivorSilent: "the survivor to answer",
+	failover.NotConfirmed:   "the survivor's confirmation",
+	failover.HoldDown:       "the hold-down",
+	failover.CatchingUpLog:  "the learner to catch up",
+	failover.TokenPending:   "the pair token",
+	failover.TokenMissing:   "the pair token",
+	failover.RecordMissing:  "the record to be created",
+	failover.RecordUnread:   "the arbiter",
+	failover.EtcdDown:       "etcd",
+	failover.SwapUnknown:    "the outcome of the claim",
+	failover.RateLimited:    "etcd to have run for a while",
 }
 
 // ServeHTTP answers GET /health with the status: 200 while armed or alone as the

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"twok/arbiter"
+	"twok/internal/etcdapi"
 	"twok/internal/failover"
 	"twok/internal/member"
 	"twok/rejoin"
@@ -45,7 +46,7 @@ func (a *Agent) pairToken(ctx context.Context, c *clientv3.Client, act failover.
 	if err != nil {
 		return t, false, fmt.Errorf("token: member list: %w", err)
 	}
-	st, err := c.Status(ctx, a.cfg.ClientURL)
+	st, err := etcdapi.Status(ctx, c)
 	if err != nil {
 		return t, false, fmt.Errorf("token: status: %w", err)
 	}
@@ -128,7 +129,7 @@ func (a *Agent) showsPair(ctx context.Context, own *clientv3.Client, id, self ui
 func (a *Agent) sample(ctx context.Context, e *failover.Event) error {
 	pos, err := func() (arbiter.Position, error) {
 		c := a.watch.local
-		st1, err := c.Status(ctx, a.cfg.ClientURL)
+		st1, err := etcdapi.Status(ctx, c)
 		if err != nil {
 			return arbiter.Position{}, err
 		}
@@ -136,7 +137,7 @@ func (a *Agent) sample(ctx context.Context, e *failover.Event) error {
 		if err != nil {
 			return arbiter.Position{}, err
 		}
-		st2, err := c.Status(ctx, a.cfg.ClientURL)
+		st2, err := etcdapi.Status(ctx, c)
 		if err != nil {
 			return arbiter.Position{}, err
 		}

@@ -128,7 +128,7 @@ func (w *watcher) lookHere(ctx context.Context, n int) {
 	o.Start = startToken(p)
 
 	cctx, cancel := context.WithTimeout(ctx, w.cfg.callDeadline())
-	st, err := w.local.Status(cctx, w.cfg.ClientURL)
+	st, err := etcdapi.Status(cctx, w.local)
 	cancel()
 	if err == nil {
 		o.Etcd = failover.EtcdNoLeader

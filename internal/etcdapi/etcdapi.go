@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
@@ -201,4 +202,10 @@ func (d *Dialer) HashKV(ctx context.Context, peerURL string, cluster uint64, rev
 		return Hash{}, fmt.Errorf("hash at %s, revision %d: %w", peerURL, revision, ErrCompacted)
 	}
 	return Hash{}, fmt.Errorf("hash at %s: HTTP status %d: %s", peerURL, code, text)
+}
+
+// Status asks the member over the client's own connection; the client's Status
+// would dial another one for each call.
+func Status(ctx context.Context, c *clientv3.Client) (*pb.StatusResponse, error) {
+	return pb.NewMaintenanceClient(c.ActiveConnection()).Status(ctx, &pb.StatusRequest{})
 }

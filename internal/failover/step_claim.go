@@ -40,6 +40,8 @@ func (m *machine) claimable() Reason {
 	switch {
 	case o.Unsafe:
 		return EtcdUnsafe
+	case s.RecStatus == Absent && s.TokKnown && !s.Tok.Present:
+		return RecordMissing
 	case s.RecStatus != Readable:
 		return s.RecStatus.Reason()
 	case o.Cluster != 0 && rec.ClusterID != o.Cluster:

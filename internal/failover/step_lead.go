@@ -4,15 +4,15 @@ package failover
 // member could claim, and to tidy up.
 func (m *machine) following() {
 	s := &m.s
-	every := s.P.RecordIdle
-	if s.RecStatus == Readable && s.TokKnown && s.Tok.Generation != s.Rec.Generation {
-		every = s.P.RecordBusy // the pair is about to become whole, or the record is behind
-	}
-	if !s.RecKnown && s.RecStatus == Unread {
-		every = 0
-	}
-	m.poll(every)
 	s.Why = m.unarmed()
+	switch {
+	case s.RecStatus == Unread:
+		m.poll(0)
+	case s.Why != None:
+		m.poll(s.P.RecordBusy) // unprotected: look often
+	default:
+		m.poll(s.P.RecordIdle)
+	}
 	m.tidy()
 }
 
@@ -206,8 +206,6 @@ func (m *machine) aloneRecord() {
 		s.Why = AloneUnclaimed
 	case m.overridden() != None:
 		m.fence(m.overridden())
-	case o.Commit != 0 && o.Commit < rec.Confirmed.Index:
-		m.fence(RolledBack)
 	case rec.Confirmed.Index == 0 || s.NoteAge >= s.P.ConfirmEach:
 		m.do(Action{Kind: Sample})
 	}
@@ -217,6 +215,12 @@ func (m *machine) sampled() {
 	s := &m.s
 	rec := s.Rec
 	if m.e.Outcome != Done || s.Phase != Alone || rec.Survivor.ID != m.self() || s.old() {
+		return
+	}
+	if m.e.Position.Index < rec.Confirmed.Index {
+		// Sampled after the record was read, and only this survivor confirms: what
+		// it once had applied is gone (P10).
+		m.fence(RolledBack)
 		return
 	}
 	m.swap(ForConfirm, Confirm(rec, m.e.Position, m.e.Stamp))
