@@ -56,7 +56,7 @@ func demoCommand() *cli.Command {
 			&cli.DurationFlag{Name: "claim-after", Value: 3 * time.Second, Usage: fmt.Sprintf("`TIME` without the peer after which the former leader claims (outside the demo: %s)", productClaimAfter)},
 			&cli.DurationFlag{Name: "head-start", Usage: "`TIME` that any other agent waits longer (default: a quarter of --claim-after)"},
 			&cli.StringFlag{Name: "arbiter", Usage: "`URL` of the pair's record in an arbiter of yours, which must be absent (default: an embedded arbiter)"},
-			&cli.IntFlag{Name: "rounds", Value: 1, Usage: "cut and heal `N` times, with the same pair"},
+			&cli.IntFlag{Name: "rounds", Value: 1, Usage: "cut and heal `N` times, with the same pair; with more than one the agents run without hold-down before a promotion"},
 			&cli.StringFlag{Name: "dir", Usage: "empty `DIR` for data, logs and traces, which is kept (default: a temporary one, kept after a failure)"},
 			&cli.StringFlag{Name: "etcd-run", Value: string(lab.Supervise), Usage: "`WHO` runs etcd: supervise (its agent) or external (a loop that restarts it, as a kubelet would)"},
 			&cli.BoolFlag{Name: "fast", Usage: "etcd with a heartbeat of 20 ms and an election timeout of 200 ms"},
@@ -115,6 +115,10 @@ func demoAction(c *cli.Context) error {
 	cfg := lab.Config{
 		Dir: dir, Etcd: etcd, Mode: mode, Twok: twok, Arbiter: c.String("arbiter"),
 		ClaimAfter: claimAfter, HeadStart: headStart,
+	}
+	if c.Int("rounds") > 1 {
+		// Losses every few seconds would hold each promotion down for longer (F35).
+		cfg.AgentFlags = []string{"--hold-down", "0"}
 	}
 	if c.Bool("fast") {
 		cfg.Timing = lab.Fast

@@ -111,7 +111,7 @@ func TestStatusLine(t *testing.T) {
 		"b": {err: errors.New("refused")},
 	})
 	n.end()
-	if s := out.String(); !strings.Contains(s, "writes/s") || !strings.Contains(s, "a: alone, waits for the other member | b: no agent") {
+	if s := out.String(); !strings.Contains(s, "writes/s") || !strings.Contains(s, "a: alone | b: no agent\n") || !strings.Contains(s, "a  waits for: the other member\n") {
 		t.Errorf("text %q", s)
 	}
 	var m struct {

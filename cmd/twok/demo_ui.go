@@ -34,18 +34,21 @@ type narrator struct {
 	out    io.Writer
 	events io.Writer // may be nil
 
-	mu      sync.Mutex
-	start   time.Time
-	since   string    // "cut" or "heal": what the second clock counts from
-	mark0   time.Time // when that was
-	n, of   int       // round
-	pending []told
-	lacks   string // what the pair lacks to be whole
-	acked   func() int64
-	last    int64 // acknowledged at the last status line
-	lastAt  time.Time
-	stop    chan struct{}
-	stopped chan struct{}
+	mu       sync.Mutex
+	start    time.Time
+	since    string    // "cut" or "heal": what the second clock counts from
+	mark0    time.Time // when that was
+	n, of    int       // round
+	pending  []told
+	lacks    string // what the pair lacks to be whole
+	acked    func() int64
+	last     int64 // acknowledged at the last status line
+	lastAt   time.Time
+	lastLine string // the last status line, without its number
+	same     int
+	waits    map[string]string // what each agent was last said to wait for
+	stop     chan struct{}
+	stopped  chan struct{}
 }
 
 // told is an event with the clocks it is printed with, or a status line.
@@ -64,7 +67,7 @@ type statusLine struct {
 }
 
 func newNarrator(out, events io.Writer) *narrator {
-	return &narrator{out: out, events: events, stop: make(chan struct{}), stopped: make(chan struct{})}
+	return &narrator{out: out, events: events, waits: map[string]string{}, stop: make(chan struct{}), stopped: make(chan struct{})}
 }
 
 // begin starts the clock with the first event.
@@ -196,7 +199,8 @@ func (t *narrator) line(m map[string]any) {
 
 func round3(f float64) float64 { return float64(int64(f*1000+0.5)) / 1000 }
 
-// status adds a line with the writes per second and what each agent waits for.
+// status adds a line with the writes per second and each agent's role; what an
+// agent waits for follows on a line of its own when it changed.
 func (t *narrator) status(agents map[string]agentView) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -216,7 +220,19 @@ func (t *narrator) printStatus(e told) {
 	for _, name := range lab.Sites {
 		words = append(words, fmt.Sprintf("%s: %s", name, l.agents[name]))
 	}
-	fmt.Fprintf(t.out, "%8.2f s %10s  |  %5.0f writes/s | %s\n", elapsed, "", l.rate, strings.Join(words, " | "))
+	// A line that says what the last one said is left out, but for one in five.
+	line := fmt.Sprintf("%t %s", l.rate > 0, strings.Join(words, " | "))
+	if t.same++; line != t.lastLine || t.same >= 5 {
+		t.same, t.lastLine = 0, line
+		fmt.Fprintf(t.out, "%8.2f s %10s  |  %5.0f writes/s | %s\n", elapsed, "", l.rate, strings.Join(words, " | "))
+	}
+	for _, name := range lab.Sites {
+		v := l.agents[name]
+		if v.err == nil && v.WaitingFor != t.waits[name] {
+			t.waits[name] = v.WaitingFor
+			fmt.Fprintf(t.out, "%22s  %s  waits for: %s\n", "", name, v.WaitingFor)
+		}
+	}
 	if t.events == nil {
 		return
 	}

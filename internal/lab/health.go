@@ -30,18 +30,15 @@ type Health struct {
 	Etcd        json.RawMessage `json:"etcd"`
 }
 
-// String is a few words: the role and what it waits for.
+// String is a few words: the role, and armed or the reason why not.
 func (h Health) String() string {
-	s := h.Role
 	switch {
 	case h.Armed:
-		s += ", armed"
-	case h.WaitingFor != "":
-		s += ", waits for " + h.WaitingFor
+		return h.Role + ", armed"
 	case h.Reason != "" && h.Reason != "none":
-		s += ", " + h.Reason
+		return h.Role + " (" + h.Reason + ")"
 	}
-	return s
+	return h.Role
 }
 
 var healthClient = &http.Client{Timeout: time.Second}

@@ -84,7 +84,7 @@ func (s *Story) Trace(site string, l TraceLine) []Event {
 	if slices.Contains(l.Actions, "restart") {
 		add(EventWake, "the peer answers and there is still no leader: etcd is restarted")
 	}
-	if l.Event == "token-written" && l.From == "leading" && !slices.Contains([]string{"token-missing", "token-bad", "token-pending", "token-misnamed", "token-late"}, l.Reason) {
+	if l.Event == "token-written" && l.Outcome == "done" {
 		add(EventToken, "the pair token is of generation %d", l.Generation)
 	}
 	if l.Keep != nil {
@@ -103,12 +103,13 @@ func (s *Story) Trace(site string, l TraceLine) []Event {
 		add(EventStop, "etcd is stopped, its files are locked")
 	case l.From == "claiming" && l.To == "appending":
 		s.appended, s.survivor = "", site
-		add(EventNamed, "the swap won: the record names %s, generation %d", site, l.Generation)
+		add(EventNamed, "the swap won: the record names %s", site)
+		out[len(out)-1].Generation = 0 // the line has the one before
 	case l.From == "appending" && l.To == "rechecking":
 		s.appended = site
 		add(EventAppend, "the WAL has the other member's removal in a new term")
 	case l.To == "releasing" && l.From != "rechecking" && l.From != "fenced":
-		add(EventGaveUp, "no claim, etcd starts again: %s", l.Reason)
+		add(EventGaveUp, "no append, etcd starts again: %s", l.Reason)
 	case l.To == "alone":
 		out = append(out, s.lead(site, l.T.Time, l.Generation)...)
 	case l.To == "fenced":
