@@ -1,0 +1,142 @@
+package failover
+
+import (
+	"flag"
+	"fmt"
+	"math/rand"
+	"strings"
+	"testing"
+)
+
+var walks = flag.Int("walks", 300, "random walks of TestRandomWalks")
+var walkSeed = flag.Int64("walk-seed", 0, "run this one random walk and print it")
+
+// Random commands in a world of two agents. World and site check after every
+// step: an append has its own swap under the same locks, a claim is made under
+// locks, no rewrite before the survivor added that ID, one action in each slot, no
+// section phase without an action out that a tick does not move, no release of
+// a fenced etcd; and of the etcds: never two leaders, no acknowledged write missing at a leader, no committed
+// entry overwritten. In the end everything is healed, and the pair becomes whole
+// again, unless it is in a state that names why only a person can go on.
+//
+// Rules: P1, P2, P7, P8, P12, P14, P16; F1, F8, F9, F19, F37.
+func TestRandomWalks(t *testing.T) {
+	if *walkSeed != 0 {
+		w, cmds := walk(*walkSeed, false)
+		t.Logf("%s\n%s", strings.Join(cmds, "\n"), w.out.String())
+		for _, v := range w.violate {
+			t.Error(v)
+		}
+		return
+	}
+	ends := map[string]int{}
+	states := 0
+	for seed := int64(1); seed <= int64(*walks); seed++ {
+		w, _ := walk(seed, true)
+		for _, v := range w.violate {
+			t.Errorf("seed %d: %s", seed, v)
+		}
+		states += len(w.states)
+		ends[w.end()]++
+	}
+	t.Logf("%d states; ends: %v", states, ends)
+	if ends["whole"] < *walks*9/10 {
+		t.Errorf("only %d of %d walks end whole: %v", ends["whole"], *walks, ends)
+	}
+}
+
+// walk is one random walk: trouble, then quiet.
+func walk(seed int64, quiet bool) (*world, []string) {
+	r := rand.New(rand.NewSource(seed))
+	w := newWorld()
+	w.quiet = quiet
+	var cmds []string
+	do := func(line string) {
+		cmds = append(cmds, line)
+		if !quiet {
+			fmt.Fprintf(&w.out, "> %s\n", line)
+		}
+		f := strings.Fields(line)
+		if err := w.command(f[0], f[1:]); err != nil && !quiet {
+			fmt.Fprintf(&w.out, "%v\n", err)
+		}
+	}
+	// Some walks begin in the middle of a return.
+	do("tick 30")
+	if r.Intn(2) == 0 {
+		do("cut")
+		do("tick 15")
+		do("heal")
+		do(fmt.Sprintf("tick %d", r.Intn(6)))
+	}
+	kinds := []string{"read-record", "swap", "stop", "append", "release", "look-at-list", "remove-learner", "add-learner",
+		"rewrite", "compare", "promote", "sample", "write-token", "preflight", "restart"}
+	hows := []string{"fail", "lose", "nothing"}
+	for range 60 {
+		s := string("ab"[r.Intn(2)])
+		k := kinds[r.Intn(len(kinds))]
+		switch r.Intn(16) {
+		case 0:
+			do("cut")
+		case 1:
+			do("heal")
+		case 2:
+			do("arbiter " + s + " " + []string{"down", "silent"}[r.Intn(2)])
+		case 3:
+			do("arbiter " + s + " up")
+		case 4:
+			how := hows[r.Intn(3)]
+			if k == "swap" && r.Intn(2) == 0 {
+				how = []string{"late", "own-412"}[r.Intn(2)]
+			}
+			do("next " + s + " " + k + " " + how)
+		case 5:
+			do("hold " + s + " " + k)
+			do(fmt.Sprintf("tick %d", r.Intn(15)))
+			switch r.Intn(3) {
+			case 0:
+				do("kill " + s)
+			case 1:
+				do("go " + s)
+			}
+		case 6:
+			do("kill " + s)
+		case 7:
+			do("start " + s + []string{"", " forget"}[r.Intn(2)])
+		case 8:
+			do("crash " + s)
+		case 9:
+			do("boot " + s)
+		case 10:
+			do("apply-late")
+		case 11:
+			do(fmt.Sprintf("write %d", 1+r.Intn(3)))
+		default:
+			do(fmt.Sprintf("tick %d", 1+r.Intn(20)))
+		}
+	}
+	for _, s := range w.sites {
+		do("go " + s.name)
+		do("arbiter " + s.name + " up")
+		clear(s.next)
+		if !s.up {
+			do("start " + s.name)
+		}
+		do("boot " + s.name)
+	}
+	do("heal")
+	do("tick 300")
+	if !quiet {
+		w.show()
+	}
+	return w, cmds
+}
+
+// end says in which state a walk ended.
+func (w *world) end() string {
+	a, b := &w.sites[0].s, &w.sites[1].s
+	if a.Whole() && b.Whole() && (a.Phase == Leading) != (b.Phase == Leading) && w.rec.WholeGeneration == w.rec.Generation {
+		return "whole"
+	}
+	return fmt.Sprintf("%s/%s+%s/%s", a.Phase, a.Why, b.Phase, b.Why)
+}
