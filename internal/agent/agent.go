@@ -49,6 +49,11 @@ type section struct {
 // told to stop.
 const shutdownGrace = 20 * time.Second
 
+// maxTicks is how many ticks one tick event may stand for. A busy machine delivers
+// ticks late; a machine that was suspended has not watched etcd in the meantime, so that
+// time does not count.
+const maxTicks = 5
+
 // New checks the configuration and prepares an agent; Run runs it.
 func New(cfg Config) (*Agent, error) {
 	cfg = cfg.Default()
@@ -137,6 +142,7 @@ func (a *Agent) loop(ctx, life context.Context) {
 	stop := ctx.Done()
 	var deadline <-chan time.Time
 	out := 0 // actions that are out
+	last := time.Now()
 	for {
 		var e failover.Event
 		select {
@@ -148,7 +154,13 @@ func (a *Agent) loop(ctx, life context.Context) {
 			a.log.Error("an operation did not end in time; stopping all the same", zap.Stringer("phase", s.Phase))
 			return
 		case <-ticks:
-			e = failover.Event{Kind: failover.Tick, Obs: a.watch.take(s.Whole())}
+			now := time.Now()
+			n := uint32(min(now.Sub(last)/a.cfg.Tick, maxTicks))
+			last = last.Add(time.Duration(n) * a.cfg.Tick)
+			if now.Sub(last) > a.cfg.Tick {
+				last = now
+			}
+			e = failover.Event{Kind: failover.Tick, Ticks: n, Obs: a.watch.take(s.Whole())}
 		case e = <-a.events:
 			out--
 		}

@@ -163,7 +163,8 @@ type Event struct {
 	Outcome Outcome // all replies
 	Why     Reason  // with Failed: what was in the way
 
-	Obs Obs // Tick
+	Obs   Obs    // Tick
+	Ticks uint32 // Tick: how many have passed since the last one; zero counts as one
 
 	Status  RecordStatus    // RecordRead
 	Record  arbiter.Record  // RecordRead, with Readable

@@ -92,6 +92,9 @@ func (m *machine) nudgeSection() {
 // count moves every counter on. All saturate, so that states stay finite.
 func (m *machine) count() {
 	s, o := &m.s, m.e.Obs
+	n := max(m.e.Ticks, 1)
+	up := func(counter, limit uint32) uint32 { return min(counter+min(n, limit), limit) }
+	down := func(counter uint32) uint32 { return counter - min(n, counter) }
 	s.Obs = o
 	p := s.P
 	switch o.Etcd {
@@ -126,20 +129,6 @@ func (m *machine) count() {
 	if o.Etcd == EtcdNoLeader || o.Etcd == EtcdLed {
 		s.StopWait = down(s.StopWait)
 	}
-}
-
-func up(n, limit uint32) uint32 {
-	if n >= limit {
-		return limit
-	}
-	return n + 1
-}
-
-func down(n uint32) uint32 {
-	if n == 0 {
-		return 0
-	}
-	return n - 1
 }
 
 // classify finds the phase from what etcd says and the record.
