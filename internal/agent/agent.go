@@ -155,7 +155,7 @@ func (a *Agent) loop(ctx, life context.Context) {
 			return
 		case <-ticks:
 			now := time.Now()
-			n := uint32(min(now.Sub(last)/a.cfg.Tick, maxTicks))
+			n := uint32(min(max((now.Sub(last)+a.cfg.Tick/2)/a.cfg.Tick, 1), maxTicks))
 			last = last.Add(time.Duration(n) * a.cfg.Tick)
 			if now.Sub(last) > a.cfg.Tick {
 				last = now
