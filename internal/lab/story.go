@@ -53,20 +53,21 @@ type Story struct {
 	After time.Time
 
 	led      map[string]bool // sites whose lead was told since the last cut
+	lost     map[string]bool // sites whose loss was told since the last cut
 	appended string          // the last site that appended and has not led yet
-	voter    map[string]bool // sites on their way back, to tell promotion once
+	voter    map[string]bool // sites that were on their way back; false: they still are
 	keep     map[string]bool // whether the last rewrite kept the log
 	survivor string
 }
 
 // NewStory is a story without events.
 func NewStory() *Story {
-	return &Story{led: map[string]bool{}, voter: map[string]bool{}, keep: map[string]bool{}}
+	return &Story{led: map[string]bool{}, lost: map[string]bool{}, voter: map[string]bool{}, keep: map[string]bool{}}
 }
 
 // Cut begins a new failover: its survivor is not known.
 func (s *Story) Cut() {
-	s.led, s.appended, s.survivor = map[string]bool{}, "", ""
+	s.led, s.lost, s.appended, s.survivor = map[string]bool{}, map[string]bool{}, "", ""
 }
 
 // Survivor is the site whose swap won since the last Cut, empty if none did.
@@ -85,6 +86,11 @@ func (s *Story) Trace(site string, l TraceLine) []Event {
 		add(EventWake, "the peer answers and there is still no leader: etcd is restarted")
 	}
 	if l.Event == "token-written" && l.Outcome == "done" {
+		// The token proves the promotion, whether or not that agent has noticed yet (P14).
+		if other := Other(site); s.returning(other) {
+			s.voter[other] = true
+			out = append(out, promoted(other, l))
+		}
 		add(EventToken, "the pair token is of generation %d", l.Generation)
 	}
 	if l.Keep != nil {
@@ -93,7 +99,7 @@ func (s *Story) Trace(site string, l TraceLine) []Event {
 	if l.From == l.To {
 		return out
 	}
-	returning := func(p string) bool { return p == "catching-up" || p == "promoting" }
+	way := func(p string) bool { return p == "catching-up" || p == "promoting" }
 	switch {
 	case l.To == "leaderless" && slices.Contains([]string{"following", "leading", "alone"}, l.From):
 		add(EventNoLeader, "no leader any more")
@@ -114,7 +120,8 @@ func (s *Story) Trace(site string, l TraceLine) []Event {
 		out = append(out, s.lead(site, l.T.Time, l.Generation)...)
 	case l.To == "fenced":
 		add(EventFenced, "etcd stays down: %s", l.Reason)
-	case l.To == "lost" && slices.Contains([]string{"starting", "following", "leading", "alone", "leaderless", "releasing"}, l.From):
+	case l.To == "lost" && !s.lost[site] && slices.Contains([]string{"starting", "following", "leading", "alone", "leaderless", "releasing"}, l.From):
+		s.lost[site] = true
 		add(EventLost, "is the loser of generation %d", l.Generation)
 	case l.From == "joining" && l.To == "preparing":
 		add(EventLearner, "the survivor added a learner for this site")
@@ -128,14 +135,24 @@ func (s *Story) Trace(site string, l TraceLine) []Event {
 		add(EventCaughtUp, "has everything the survivor had")
 		add(EventHash, "the key spaces have equal hashes")
 	}
-	if returning(l.To) {
+	if way(l.To) {
 		s.voter[site] = false
 	}
-	if returning(l.From) && slices.Contains([]string{"leaderless", "following", "leading"}, l.To) && !s.voter[site] {
+	if way(l.From) && !way(l.To) && s.returning(site) && slices.Contains([]string{"leaderless", "following", "leading"}, l.To) {
 		s.voter[site] = true
-		add(EventPromoted, "is a voter again")
+		out = append(out, promoted(site, l))
 	}
 	return out
+}
+
+// returning says whether site is a learner whose promotion was not told yet.
+func (s *Story) returning(site string) bool {
+	voter, known := s.voter[site]
+	return known && !voter
+}
+
+func promoted(site string, l TraceLine) Event {
+	return Event{At: l.T.Time, Kind: EventPromoted, Site: site, Text: "is a voter again", Generation: l.Generation}
 }
 
 func (s *Story) lead(site string, at time.Time, generation uint64) []Event {
