@@ -30,6 +30,7 @@ func walCommand() *cli.Command {
 		Usage: "look into the write-ahead log of an etcd member",
 		Subcommands: []*cli.Command{
 			walInspectCommand(),
+			walSurviveCommand(),
 		},
 	}
 }

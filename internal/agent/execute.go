@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -292,7 +291,7 @@ func (a *Agent) append(act failover.Action) error {
 	if err := a.sec.lock.Verify(); err != nil {
 		return err
 	}
-	plan, err := a.sec.log.Plan(slices.DeleteFunc(slices.Clone(act.Remove[:]), func(id uint64) bool { return id == 0 }))
+	plan, err := a.sec.log.Plan(removals(act.Remove))
 	if err != nil {
 		return err
 	}
