@@ -18,12 +18,13 @@ import (
 
 type inode struct{ dev, ino uint64 }
 
+// inodeAt asks no file server: somebody's descriptor on a dead mount must not hang the search (F14).
 func inodeAt(path string) (inode, error) {
-	var st unix.Stat_t
-	if err := unix.Stat(path, &st); err != nil {
-		return inode{}, &os.PathError{Op: "stat", Path: path, Err: err}
+	var st unix.Statx_t
+	if err := unix.Statx(unix.AT_FDCWD, path, unix.AT_STATX_DONT_SYNC, unix.STATX_INO, &st); err != nil {
+		return inode{}, &os.PathError{Op: "statx", Path: path, Err: err}
 	}
-	return inode{uint64(st.Dev), st.Ino}, nil
+	return inode{unix.Mkdev(st.Dev_major, st.Dev_minor), st.Ino}, nil
 }
 
 // found is a process that has one of the files open for writing.
@@ -188,7 +189,18 @@ func (f *finder) look(pid int, files map[inode]bool) (found, bool, error) {
 
 // lookAt looks at one descriptor of a process: open for writing on one of files?
 func (f *finder) lookAt(id StartID, fd string, files map[inode]bool) (found, bool, error) {
-	i, err := inodeAt(fmt.Sprintf("/proc/%d/fd/%s", id.PID, fd))
+	link := fmt.Sprintf("/proc/%d/fd/%s", id.PID, fd)
+	// The name spares most of the work: its directory differs between mount namespaces, its
+	// last part does not.
+	name, err := os.Readlink(link)
+	if err != nil {
+		return found{}, false, gone(err)
+	}
+	name = strings.TrimSuffix(filepath.Base(name), " (deleted)")
+	if name != "db" && !strings.HasSuffix(name, ".wal") {
+		return found{}, false, nil
+	}
+	i, err := inodeAt(link)
 	if err != nil {
 		return found{}, false, gone(err)
 	}
@@ -229,7 +241,7 @@ func (f *finder) verify(p found) (found, bool) {
 		return found{}, false
 	}
 	now, ok, err := f.lookAt(id, p.fd, files)
-	if err == nil && ok && now.isDB {
+	if p.fd != "" && err == nil && ok && now.isDB {
 		now.paused = state == 'T' || state == 't'
 		return now, true
 	}
@@ -281,7 +293,7 @@ func (f *finder) lockedBy(files map[inode]bool) (int, error) {
 }
 
 // Evict ends every process, other than those of this executable, that has the file
-// with this device and inode number open for writing: SIGTERM, SIGKILL after grace (0: at once). For who
+// with this device and inode number, a database by name, open for writing: SIGTERM, SIGKILL after grace (0: at once). For who
 // has replaced a member's files under its lock: an etcd that waits for that lock has the old database open
 // and would go on with it and the new WAL. The caller keeps the inode in existence (member.Lock.Inode).
 func Evict(ctx context.Context, dev, ino uint64, grace time.Duration) error {

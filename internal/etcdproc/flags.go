@@ -1,6 +1,7 @@
 package etcdproc
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -175,6 +176,26 @@ func (s settings) flags() (Flags, error) {
 	}
 	f.DataDir = str("data-dir", f.Name+".etcd")
 	return f, errors.Join(errs...)
+}
+
+// flagsWithin is flagsOf with a deadline: reading the command line of a process that is stuck in the
+// kernel may hang; the goroutine is left behind then.
+func flagsWithin(ctx context.Context, id StartID) (Flags, error) {
+	type result struct {
+		f   Flags
+		err error
+	}
+	c := make(chan result, 1)
+	go func() {
+		f, err := flagsOf(id)
+		c <- result{f, err}
+	}()
+	select {
+	case r := <-c:
+		return r.f, r.err
+	case <-ctx.Done():
+		return Flags{}, fmt.Errorf("flags of etcd, process %d: %w", id.PID, context.Cause(ctx))
+	}
 }
 
 // flagsOf reads the flags of a running process.

@@ -18,6 +18,15 @@ import (
 	"twok/internal/member/locktest"
 )
 
+// TestMain lets the test binary be another process of our own executable.
+func TestMain(m *testing.M) {
+	if os.Getenv("TWOK_TEST_SLEEP") != "" {
+		time.Sleep(time.Minute)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
 func testLog(t *testing.T) *zap.Logger {
 	return zaptest.NewLogger(t, zaptest.Level(zap.InfoLevel))
 }
@@ -154,20 +163,34 @@ func children(t *testing.T) string {
 	return strings.Join(all, " ")
 }
 
-// asNobody runs f on a thread with another user ID and without capabilities.
+// asNobody runs f on a thread without root's user ID and capabilities.
 func asNobody(t *testing.T, f func()) {
 	t.Helper()
 	done := make(chan error)
-	go func() {
-		defer close(done)
+	var run func()
+	run = func() {
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		if unix.Gettid() == os.Getpid() {
+			// The main thread would live on as nobody.
+			defer runtime.UnlockOSThread()
+			next := make(chan struct{})
+			go func() { defer close(next); run() }()
+			<-next
+			return
+		}
+		defer close(done)
+		if syscall.Getuid() != 0 {
+			f() // nobody special already
+			return
+		}
 		// The raw call changes this thread alone.
 		if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, 65534, 65534, 65534); errno != 0 {
 			done <- errno
 			return
 		}
 		f()
-	}()
+	}
+	go run()
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}

@@ -49,15 +49,19 @@ func (w *watcher) observe(fresh bool) {
 	if len(ps) == 0 {
 		return
 	}
+	w.p.Others = len(ps) - 1
+	w.see(primary(ps))
+}
+
+// primary is the one that has the lock, else the one that started first.
+func primary(ps []found) found {
 	best := ps[0]
 	for _, p := range ps[1:] {
-		// The one that has the lock, else the first one.
 		if best.waiting && !p.waiting || best.waiting == p.waiting && p.id.Ticks < best.id.Ticks {
 			best = p
 		}
 	}
-	w.p.Others = len(ps) - 1
-	w.see(best)
+	return best
 }
 
 func (w *watcher) see(p found) {
@@ -81,10 +85,12 @@ type signalled struct{ *watcher }
 func (s *signalled) Run(ctx context.Context) error {
 	t := time.NewTicker(s.cfg.WatchEvery)
 	defer t.Stop()
+	var last StartID
 	for {
-		if p := s.Process(); p.Running {
+		if p := s.Process(); p.Running && p.StartID != last {
 			// A crash-looping etcd may be gone when somebody asks for its version.
 			s.vers.remember(ctx, exeOf(p.PID))
+			last = p.StartID
 		}
 		select {
 		case <-ctx.Done():
@@ -133,7 +139,7 @@ func (s *signalled) Version(ctx context.Context) (string, error) {
 	return s.vers.of(ctx, exeOf(p.PID))
 }
 
-func (s *signalled) Flags(context.Context) (Flags, error) {
+func (s *signalled) Flags(ctx context.Context) (Flags, error) {
 	s.mu.Lock()
 	s.observe(true)
 	p := s.p
@@ -144,7 +150,7 @@ func (s *signalled) Flags(context.Context) (Flags, error) {
 	if !p.Running {
 		return Flags{}, fmt.Errorf("flags of etcd: %w", ErrNotRunning)
 	}
-	return flagsOf(p.StartID)
+	return flagsWithin(ctx, p.StartID)
 }
 
 func pids(ps []found) []int {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -75,12 +77,12 @@ func TestSignalFinds(t *testing.T) {
 			if q := fresh.Process(); q.StartID != p.StartID {
 				t.Fatalf("a new search after the defrag: %+v", q)
 			}
-			// A reader of the files is not etcd.
-			r, err := os.Open(s.Dir + "/member/snap/db")
-			if err != nil {
-				t.Fatal(err)
+			// Neither a reader of the files nor a process of our own executable is etcd.
+			reader := holdOpen(t, s, os.O_RDONLY, "sleep", "60")
+			writer := holdOpen(t, s, os.O_RDWR, os.Args[0])
+			if ps, err := fresh.find.scan(); err != nil || len(ps) != 1 {
+				t.Fatalf("found %+v, %v, want etcd alone", ps, err)
 			}
-			defer r.Close()
 
 			kill(t, p.PID, syscall.SIGSTOP)
 			locktest.Until(t, "etcd is paused", func() bool { q := e.Process(); return q.Running && q.Paused })
@@ -88,6 +90,11 @@ func TestSignalFinds(t *testing.T) {
 				t.Fatal(err)
 			}
 			mustBeGone(t, s, p.StartID, false)
+			for _, id := range []StartID{reader, writer} {
+				if state, now, err := stat(id.PID); err != nil || now != id || state == 'Z' {
+					t.Fatalf("Stop ended another process: state %c, %v", state, err)
+				}
+			}
 			q := e.Process()
 			if q.Running || q.PID != p.PID || q.LastExit == "" {
 				t.Fatalf("%+v", q)
@@ -97,6 +104,90 @@ func TestSignalFinds(t *testing.T) {
 			}
 			locktest.End(cmd)
 		})
+	}
+}
+
+// holdOpen starts a process with the database as its standard input.
+func holdOpen(t *testing.T, s *locktest.Site, flag int, argv ...string) StartID {
+	t.Helper()
+	f, err := os.OpenFile(s.Dir+"/member/snap/db", flag, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Stdin = f
+	cmd.Env = append(os.Environ(), "TWOK_TEST_SLEEP=1")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { locktest.End(cmd) })
+	_, id, err := stat(cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// Of two etcds the one that has the lock is the one to talk about; Stop ends both.
+//
+// Rules: P7; F10.
+func TestSignalTwo(t *testing.T) {
+	s := locktest.NewSite(t, "3.6")
+	o := locktest.NewSite(t, "3.6")
+	second := *s
+	second.Client, second.Peer = o.Client, o.Peer
+	one := s.Start(t)
+	s.Ready(t, s.Dial(t))
+	two := second.Start(t)
+	f, err := newFinder(s.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	locktest.Until(t, "both have the database open", func() bool {
+		ps, err := f.scan()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(ps) == 2
+	})
+	e := newSignalled(t, s)
+	if p := e.Process(); p.PID != one.Process.Pid || p.Waiting || p.Others != 1 {
+		t.Fatalf("%+v, want process %d and another one", p, one.Process.Pid)
+	}
+	// Whatever the order in /proc: the first one ends, the waiting one takes over.
+	kill(t, one.Process.Pid, syscall.SIGKILL)
+	one.Wait()
+	third := s.Start(t)
+	locktest.Until(t, "both have the database open", func() bool {
+		ps, err := f.scan()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(ps) == 2 && (!ps[0].waiting || !ps[1].waiting)
+	})
+	ps, err := f.scan()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := two.Process.Pid
+	for _, p := range ps {
+		if !p.waiting {
+			want = p.id.PID
+		}
+	}
+	for _, order := range [][]found{ps, {ps[1], ps[0]}} {
+		if got := primary(order); got.id.PID != want {
+			t.Fatalf("primary of %+v is %d, want %d", order, got.id.PID, want)
+		}
+	}
+	if err := e.Stop(locktest.Context(t)); err != nil {
+		t.Fatal(err)
+	}
+	for _, cmd := range []*exec.Cmd{two, third} {
+		if state, _, err := stat(cmd.Process.Pid); err != nil || state != 'Z' {
+			t.Fatalf("process %d: state %c, %v, want a zombie of ours", cmd.Process.Pid, state, err)
+		}
 	}
 }
 
@@ -256,34 +347,124 @@ func TestEvict(t *testing.T) {
 //
 // Rules: P11.
 func TestNoAccess(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("needs root to become somebody else")
-	}
 	s := locktest.NewSite(t, "3.6")
-	s.Start(t)
-	s.Ready(t, s.Dial(t))
-	for d := s.Dir; len(d) > len(os.TempDir()); d = d[:strings.LastIndexByte(d, '/')] {
-		if err := os.Chmod(d, 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, d := range []string{s.Dir + "/member", s.Dir + "/member/snap", s.Dir + "/member/wal"} {
-		if err := os.Chmod(d, 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	f, err := newFinder(s.Dir)
+	// A binary that may be run and not read makes its process's files invisible, to its own user too.
+	b, err := os.ReadFile(s.Bin)
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.Bin = t.TempDir() + "/etcd"
+	if err := os.WriteFile(s.Bin, b, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(s.Bin, 0o111); err != nil {
+		t.Fatal(err)
+	}
+	s.Start(t)
+	s.Ready(t, s.Dial(t))
+	dirs := []string{s.Dir + "/member", s.Dir + "/member/snap", s.Dir + "/member/wal"}
+	for d := s.Dir; strings.HasPrefix(d, os.TempDir()+"/"); d = filepath.Dir(d) {
+		dirs = append(dirs, d)
+	}
+	for _, d := range dirs {
+		if err := os.Chmod(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e := newSignalled(t, s)
 	asNobody(t, func() {
-		if ps, err := f.scan(); !errors.Is(err, ErrNoAccess) || !strings.Contains(err.Error(), "CAP_SYS_PTRACE") {
-			t.Errorf("scan: %v, %v, want ErrNoAccess", ps, err)
+		if p := e.Process(); p.Running || !errors.Is(p.Err, ErrNoAccess) || !strings.Contains(p.Err.Error(), "CAP_SYS_PTRACE") {
+			t.Errorf("%+v, want ErrNoAccess", p)
+		}
+		if err := e.Stop(context.Background()); !errors.Is(err, ErrNoAccess) {
+			t.Errorf("stop: %v, want ErrNoAccess", err)
+		}
+		if _, err := e.Flags(context.Background()); !errors.Is(err, ErrNoAccess) {
+			t.Errorf("flags: %v, want ErrNoAccess", err)
 		}
 	})
-	if ps, err := f.scan(); err != nil || len(ps) != 1 {
-		t.Fatalf("as root again: %v, %v", ps, err)
+	if os.Getuid() == 0 {
+		if p := newSignalled(t, s).Process(); !p.Running || p.Err != nil {
+			t.Fatalf("as root again: %+v", p)
+		}
 	}
+}
+
+// An etcd in a container: other mount, PID and file-system roots. Its pid 1 is found, asked for its version and
+// flags through its own root, and stopped.
+//
+// Rules: A0, P7.
+func TestContainer(t *testing.T) {
+	s := locktest.NewSite(t, "3.6")
+	root := t.TempDir()
+	b, err := os.ReadFile(s.Bin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := "name: m\ndata-dir: /data\npre-vote: false\n" +
+		"listen-client-urls: " + s.Client + "\nadvertise-client-urls: " + s.Client + "\n" +
+		"listen-peer-urls: " + s.Peer + "\ninitial-advertise-peer-urls: " + s.Peer + "\ninitial-cluster: m=" + s.Peer + "\n"
+	err = errors.Join(
+		os.Mkdir(root+"/data", 0o700),
+		os.Mkdir(root+"/conf", 0o700),
+		os.WriteFile(root+"/etcd", b, 0o700),
+		os.WriteFile(root+"/conf/real.yaml", []byte(text), 0o600),
+		os.Symlink("/conf/real.yaml", root+"/etcd.yaml"),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// etcd's releases are static; one that was built with cgo needs its libraries in there.
+	libs, _ := exec.Command("ldd", s.Bin).Output()
+	for _, lib := range strings.Fields(string(libs)) {
+		if !filepath.IsAbs(lib) {
+			continue
+		}
+		b, err := os.ReadFile(lib)
+		if err == nil {
+			err = errors.Join(os.MkdirAll(filepath.Dir(root+lib), 0o700), os.WriteFile(root+lib, b, 0o700))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.Dir = root + "/data"
+	log, err := os.Create(s.LogFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	cmd := exec.Command("/etcd", "--config-file", "/etcd.yaml")
+	cmd.Dir = "/"
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root, Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID}
+	if os.Getuid() != 0 {
+		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
+		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}
+		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}}
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { locktest.End(cmd) })
+	s.Ready(t, s.Dial(t))
+
+	e := newSignalled(t, s)
+	ctx := locktest.Context(t)
+	p := e.Process()
+	if !p.Running || p.PID != cmd.Process.Pid {
+		t.Fatalf("%+v, want process %d", p, cmd.Process.Pid)
+	}
+	if v, err := e.Version(ctx); err != nil || !strings.HasPrefix(v, "3.6.") {
+		t.Fatalf("version %q, %v", v, err)
+	}
+	if f, err := e.Flags(ctx); err != nil || f.PreVote || f.DataDir != "/data" {
+		t.Fatalf("flags %+v, %v", f, err)
+	}
+	if err := e.Stop(ctx); err != nil {
+		t.Fatal(err)
+	}
+	mustBeGone(t, s, p.StartID, false)
 }
 
 // A pidfd that is opened late is checked: the start time tells a successor from the one that was meant.

@@ -259,18 +259,11 @@ func (s *supervisor) finish(ctx context.Context, c *child, grace time.Duration) 
 func (s *supervisor) shutdown() error {
 	s.mu.Lock()
 	s.over = true
-	c := s.cur
-	if c != nil {
-		c.wanted = true
-	}
 	s.mu.Unlock()
-	if c == nil {
-		return nil
-	}
 	// After SIGKILL only a disk can delay it.
 	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.ShutdownGrace+10*time.Second)
 	defer cancel()
-	return s.finish(ctx, c, s.cfg.ShutdownGrace)
+	return s.endNow(ctx, s.cfg.ShutdownGrace)
 }
 
 func (s *supervisor) forward(sigs <-chan os.Signal, done <-chan struct{}) {
@@ -322,11 +315,12 @@ func (s *supervisor) Stop(ctx context.Context) error {
 	s.mu.Lock()
 	s.held = true
 	s.mu.Unlock()
-	return s.endNow(ctx)
+	return s.endNow(ctx, s.cfg.Grace)
 }
 
-// endNow ends the current process and every other etcd of the data directory.
-func (s *supervisor) endNow(ctx context.Context) error {
+// endNow ends the current process and every other etcd of the data directory: the command
+// may be a wrapper that does not pass SIGTERM on.
+func (s *supervisor) endNow(ctx context.Context, grace time.Duration) error {
 	s.mu.Lock()
 	c := s.cur
 	if c != nil {
@@ -347,9 +341,9 @@ func (s *supervisor) endNow(ctx context.Context) error {
 		s.log.Info("stopping etcd", zap.Bool("child", c != nil), zap.Ints("others", pids(others)))
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- endAll(ctx, ids(others), s.cfg.Grace, s.log) }()
+	go func() { ended <- endAll(ctx, ids(others), grace, s.log) }()
 	if c != nil {
-		err = errors.Join(err, s.finish(ctx, c, s.cfg.Grace))
+		err = errors.Join(err, s.finish(ctx, c, grace))
 	}
 	return errors.Join(err, <-ended)
 }
@@ -373,7 +367,7 @@ func (s *supervisor) Start(context.Context) error {
 
 // Restart: see Etcd.
 func (s *supervisor) Restart(ctx context.Context) error {
-	return errors.Join(s.endNow(ctx), s.Start(ctx))
+	return errors.Join(s.endNow(ctx, s.cfg.Grace), s.Start(ctx))
 }
 
 // Version: see Etcd.
@@ -398,13 +392,13 @@ func (s *supervisor) Version(ctx context.Context) (string, error) {
 }
 
 // Flags: see Etcd.
-func (s *supervisor) Flags(context.Context) (Flags, error) {
+func (s *supervisor) Flags(ctx context.Context) (Flags, error) {
 	s.mu.Lock()
 	s.look(true)
 	p := s.p
 	s.mu.Unlock()
 	if p.Running {
-		if f, err := flagsOf(p.StartID); err == nil || !errors.Is(err, ErrNotRunning) {
+		if f, err := flagsWithin(ctx, p.StartID); err == nil || !errors.Is(err, ErrNotRunning) {
 			return f, err
 		}
 	}

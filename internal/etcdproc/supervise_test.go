@@ -72,6 +72,11 @@ func TestSuperviseLife(t *testing.T) {
 				t.Fatalf("%+v", fourth)
 			}
 
+			// One crash was punished; what was asked for is not.
+			if b := e.backoffNow(); b != e.cfg.BackoffMin {
+				t.Fatalf("backoff %v, want %v", b, e.cfg.BackoffMin)
+			}
+
 			if err := e.end(); err != nil {
 				t.Fatal(err)
 			}
@@ -326,6 +331,31 @@ func TestForwardsSignals(t *testing.T) {
 		p := e.Process()
 		return p.Starts == 2 && p.LastExit == "signal: hangup"
 	})
+}
+
+// A wrapper that dies of SIGTERM and leaves its etcd: that one is ended too.
+//
+// Rules: F4, F15.
+func TestWrapper(t *testing.T) {
+	s := locktest.NewSite(t, "3.6")
+	cfg := config(t, s)
+	cfg.Argv = append([]string{"sh", "-c", `"$@"; exit $?`, "sh"}, cfg.Argv...)
+	e := supervise(t, cfg)
+	ctx := locktest.Context(t)
+	locktest.Until(t, "etcd holds its database", holdsDB(t, s))
+	s.Ready(t, s.Dial(t))
+	if err := e.Stop(ctx); err != nil {
+		t.Fatal(err)
+	}
+	mustBeGone(t, s, e.Process().StartID, true)
+	if err := e.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	s.Ready(t, s.Dial(t))
+	if err := e.end(); err != nil {
+		t.Fatal(err)
+	}
+	mustBeGone(t, s, e.Process().StartID, true)
 }
 
 // Output that is no file is copied.

@@ -15,7 +15,7 @@ import (
 )
 
 // exeOf names the executable of a process. It can be run across mount namespaces and
-// after the file was replaced; etcd is linked statically.
+// after the file was replaced, if it is linked statically as etcd's releases are.
 func exeOf(pid int) string { return fmt.Sprintf("/proc/%d/exe", pid) }
 
 // versions knows the version of each executable that was asked for.
