@@ -153,7 +153,7 @@ func (s *site) carry(a Action, e *Event) {
 		e.Outcome = Done
 	case Compare:
 		e.Outcome = Failed
-		if o := s.other(); w.link && s.alive() && o.etcd.leads && d.id == a.ID {
+		if o := s.other(); w.joined() && s.alive() && o.etcd.leads && d.id == a.ID {
 			e.Outcome = Done
 			e.Equal = slices.EqualFunc(d.log, o.etcd.log, sameEntry)
 		}

@@ -16,7 +16,7 @@ import (
 //
 //	whole                     the pair, run until its token and its notes are there
 //	tick [a|b] N              time passes
-//	cut | heal                the link between the sites
+//	cut | heal [slow]         the link between the sites; slow: the etcds find each other after 40 ticks or a restart
 //	arbiter S up|down|silent  (silent: deadlines pass, swaps are unknown)
 //	next S ACTION HOW…        how the next actions of this kind end, see perform
 //	hold S ACTION | go S      an action stays out; go carries out all that were held
@@ -102,7 +102,8 @@ func (w *world) command(cmd string, as []string) error {
 	case "cut":
 		w.link = false
 	case "heal":
-		w.link = true
+		w.link, w.slow, w.until = true, arg(0) == "slow", w.now+40
+		w.since = [2]uint32{w.sites[0].etcd.start, w.sites[1].etcd.start}
 	case "arbiter":
 		s.arb = arg(1)
 	case "next", "hold":

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-var walks = flag.Int("walks", 300, "random walks of TestRandomWalks")
+var walks = flag.Int("walks", 250, "random walks of TestRandomWalks")
 var walkSeed = flag.Int64("walk-seed", 0, "run this one random walk and print it")
 
 // Random commands in a world of two agents. World and site check after every
@@ -30,7 +30,7 @@ func TestRandomWalks(t *testing.T) {
 		return
 	}
 	ends := map[string]int{}
-	states := 0
+	states, aside, generations, cells, did := 0, map[Reason]int{}, uint64(0), map[[2]string]int{}, map[ActionKind]int{}
 	for seed := int64(1); seed <= int64(*walks); seed++ {
 		w, _ := walk(seed, true)
 		for _, v := range w.violate {
@@ -38,8 +38,26 @@ func TestRandomWalks(t *testing.T) {
 		}
 		states += len(w.states)
 		ends[w.end()]++
+		generations += w.rec.Generation - min(1, w.rec.Generation)
+		for c, n := range w.seen {
+			cells[c] += n
+		}
+		for k, n := range w.did {
+			did[k] += n
+		}
+		for _, s := range w.sites {
+			for _, why := range s.aside {
+				aside[why]++
+			}
+		}
 	}
-	t.Logf("%d states; ends: %v", states, ends)
+	t.Logf("%d walks: %d claims, %d cells of phase and event, actions %v, set aside %v, ends %v", *walks, generations, len(cells), did, aside, ends)
+	// A walk that does nothing finds nothing.
+	for _, k := range ActionKinds() {
+		if did[k] == 0 && *walks >= 100 {
+			t.Errorf("no walk ever did %s", k)
+		}
+	}
 	if ends["whole"] < *walks*9/10 {
 		t.Errorf("only %d of %d walks end whole: %v", ends["whole"], *walks, ends)
 	}
@@ -50,6 +68,9 @@ func walk(seed int64, quiet bool) (*world, []string) {
 	r := rand.New(rand.NewSource(seed))
 	w := newWorld()
 	w.quiet = quiet
+	if seed%16 == 0 {
+		w.states = map[State]bool{}
+	}
 	var cmds []string
 	do := func(line string) {
 		cmds = append(cmds, line)
@@ -75,44 +96,52 @@ func walk(seed int64, quiet bool) (*world, []string) {
 	for range 60 {
 		s := string("ab"[r.Intn(2)])
 		k := kinds[r.Intn(len(kinds))]
-		switch r.Intn(16) {
-		case 0:
+		switch r.Intn(24) {
+		case 0, 1:
 			do("cut")
-		case 1:
-			do("heal")
-		case 2:
-			do("arbiter " + s + " " + []string{"down", "silent"}[r.Intn(2)])
-		case 3:
-			do("arbiter " + s + " up")
+		case 2, 3:
+			do("heal" + []string{"", " slow"}[r.Intn(2)])
 		case 4:
+			do("arbiter " + s + " " + []string{"down", "silent"}[r.Intn(2)])
+		case 5, 6:
+			do("arbiter a up")
+			do("arbiter b up")
+		case 7, 8:
 			how := hows[r.Intn(3)]
 			if k == "swap" && r.Intn(2) == 0 {
 				how = []string{"late", "own-412"}[r.Intn(2)]
 			}
 			do("next " + s + " " + k + " " + how)
-		case 5:
+		case 9, 10:
 			do("hold " + s + " " + k)
 			do(fmt.Sprintf("tick %d", r.Intn(15)))
-			switch r.Intn(3) {
+			do(fmt.Sprintf("write %d", 1+r.Intn(3)))
+			switch r.Intn(5) {
 			case 0:
 				do("kill " + s)
-			case 1:
+				do(fmt.Sprintf("tick %d", r.Intn(15)))
+				do("start " + s)
+			case 1, 2:
+				do("go " + s)
+			case 3:
+				do("crash " + s)
 				do("go " + s)
 			}
-		case 6:
-			do("kill " + s)
-		case 7:
-			do("start " + s + []string{"", " forget"}[r.Intn(2)])
-		case 8:
-			do("crash " + s)
-		case 9:
-			do("boot " + s)
-		case 10:
-			do("apply-late")
 		case 11:
+			do("kill " + s)
+		case 12, 13:
+			do("start " + s + []string{"", " forget"}[r.Intn(2)])
+		case 14:
+			do("crash " + s)
+		case 15, 16:
+			do("boot a")
+			do("boot b")
+		case 17:
+			do("apply-late")
+		case 18:
 			do(fmt.Sprintf("write %d", 1+r.Intn(3)))
 		default:
-			do(fmt.Sprintf("tick %d", 1+r.Intn(20)))
+			do(fmt.Sprintf("tick %d", 1+r.Intn(25)))
 		}
 	}
 	for _, s := range w.sites {
@@ -124,7 +153,7 @@ func walk(seed int64, quiet bool) (*world, []string) {
 		}
 		do("boot " + s.name)
 	}
-	do("heal")
+	do("heal slow")
 	do("tick 300")
 	if !quiet {
 		w.show()

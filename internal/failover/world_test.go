@@ -18,6 +18,9 @@ type world struct {
 	now   int
 	link  bool
 	third bool // a third member, at neither site, is reachable
+	slow  bool // the etcds' streams are in TCP backoff: 40 ticks, or until one of them restarts
+	until int
+	since [2]uint32 // their starts when slow was set
 
 	rec    arbiter.Record
 	ver    int // 0: absent
@@ -33,6 +36,8 @@ type world struct {
 	violate []string
 	states  map[State]bool // a State is a map key
 	quiet   bool
+	seen    map[[2]string]int  // phase and event
+	did     map[ActionKind]int // actions
 }
 
 type lateSwap struct {
@@ -98,7 +103,7 @@ var testParams = Params{
 }
 
 func newWorld() *world {
-	w := &world{link: true, ids: idB, states: map[State]bool{}}
+	w := &world{link: true, ids: idB, seen: map[[2]string]int{}, did: map[ActionKind]int{}}
 	for i, name := range []string{"a", "b"} {
 		s := &site{w: w, name: name, n: i, up: true, s: New(testParams, Own{}), seen: map[string]uint64{}, held: map[ActionKind]bool{}, next: map[ActionKind][]string{}, arb: "up"}
 		s.etcd = etcd{id: idA + uint64(i), running: true, start: 1, version: v36, term: 1, log: []entry{{term: 1}}, commit: 1}
@@ -171,12 +176,18 @@ func (e *etcd) token(n int) Token {
 	return Token{}
 }
 
+// joined says whether the etcds talk to each other.
+func (w *world) joined() bool {
+	w.slow = w.slow && w.now < w.until && w.since == [2]uint32{w.sites[0].etcd.start, w.sites[1].etcd.start}
+	return w.link && !w.slow
+}
+
 func (s *site) alive() bool { return s.etcd.running && !s.locked && !s.etcd.dead }
 
 // find is the site whose etcd has this ID, runs and is connected to from.
 func (w *world) find(from *site, id uint64) *site {
 	for _, s := range w.sites {
-		if s.etcd.id == id && s.alive() && (s == from || w.link) {
+		if s.etcd.id == id && s.alive() && (s == from || w.joined()) {
 			return s
 		}
 	}
@@ -210,7 +221,7 @@ func (w *world) settle() {
 		s.etcd.leads = s.etcd.leads && w.canLead(s)
 	}
 	a, b := w.sites[0], w.sites[1]
-	if w.link && w.canLead(a) && w.canLead(b) {
+	if w.joined() && w.canLead(a) && w.canLead(b) {
 		// One group: the more up-to-date log wins.
 		lose := b
 		if pa, pb := a.etcd.last(), b.etcd.last(); pb.Term > pa.Term || (pb.Term == pa.Term && (pb.Index > pa.Index || (pb.Index == pa.Index && b.etcd.leads))) {
@@ -238,7 +249,7 @@ func (w *world) elect(s *site) {
 		return
 	}
 	e := &s.etcd
-	if o := s.other(); w.link && o.alive() {
+	if o := s.other(); w.joined() && o.alive() {
 		e.term = max(e.term, o.etcd.term)
 		o.etcd.leads = false
 	}
@@ -252,7 +263,7 @@ func (w *world) elect(s *site) {
 func (w *world) replicate(s *site) {
 	e, o := &s.etcd, s.other()
 	e.commit = len(e.log)
-	if !w.link || !o.alive() {
+	if !w.joined() || !o.alive() {
 		return
 	}
 	ms, removed := e.conf(e.commit)
@@ -303,7 +314,7 @@ func (w *world) write(n int) string {
 		}
 		e, o := &s.etcd, s.other()
 		follows := false
-		if ms, _ := e.conf(e.commit); w.link && o.alive() {
+		if ms, _ := e.conf(e.commit); w.joined() && o.alive() {
 			follows = slices.ContainsFunc(ms, func(m ConfMember) bool { return m.ID == o.etcd.id }) && len(o.etcd.log) == len(e.log)
 		}
 		for range n {
@@ -337,7 +348,7 @@ func (s *site) obs() Obs {
 	o.Etcd = EtcdNoLeader
 	o.Term, o.Commit = e.term, uint64(e.commit)
 	for _, l := range w.sites {
-		if !l.etcd.leads || (l != s && !w.link) {
+		if !l.etcd.leads || (l != s && !w.joined()) {
 			continue
 		}
 		ms, _ := l.etcd.conf(l.etcd.commit)
@@ -394,7 +405,13 @@ func (s *site) step(e Event) {
 	before := s.s
 	after, acts := Step(before, e)
 	s.s = after
-	w.states[after] = true
+	if w.states != nil {
+		w.states[after] = true
+	}
+	w.seen[[2]string{before.Phase.String(), e.Kind.String()}]++
+	for _, a := range acts {
+		w.did[a.Kind]++
+	}
 	s.check(before, after, acts)
 	s.queue = append(s.queue, acts...)
 	s.print(e, before, after, acts)
