@@ -319,7 +319,7 @@ func TestUnknownFieldsSurvive(t *testing.T) {
 func TestCodecRoundTripRandom(t *testing.T) {
 	seed := time.Now().UnixNano()
 	rnd := rand.New(rand.NewSource(seed))
-	for i := range 3000 {
+	for i := range 1000 {
 		r := random(rnd)
 		b, err := Encode(r)
 		if err != nil {

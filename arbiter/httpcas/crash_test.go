@@ -132,7 +132,7 @@ func (d *memDisk) crashed(entries, contents string) *memDisk {
 // without having had its effect; then the machine crashes in six ways. The value
 // found is the last acknowledged one or one whose write may have been applied,
 // whole, and what a reader was shown is never taken back.
-// Rules: P1 (A1, A2).
+// Rules: P1.
 func TestEveryOperationFails(t *testing.T) {
 	const writes = 4
 	total := 0

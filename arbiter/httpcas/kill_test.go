@@ -132,7 +132,7 @@ func stormOnce(t *testing.T, addr string, round, writers int, keys []string, kil
 
 // A server killed under a storm of writers loses no acknowledged swap, and
 // applies nothing that was refused.
-// Rules: P1 (A1).
+// Rules: P1.
 func TestKillUnderStorm(t *testing.T) {
 	const rounds, writers = 5, 6
 	dir := filepath.Join(t.TempDir(), "arbiter")

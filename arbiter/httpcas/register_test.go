@@ -271,7 +271,7 @@ func TestConnectionOfItsOwn(t *testing.T) {
 	}
 }
 
-// Rules: P7 (a silent store is left after a deadline); F13.
+// Rules: P7; F13.
 func TestDefaultTimeout(t *testing.T) {
 	block := make(chan struct{})
 	hs := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-block }))

@@ -158,7 +158,7 @@ func TestServerTruncatedBody(t *testing.T) {
 	}
 }
 
-// Rules: P1 (A1: one server for a directory).
+// Rules: P1.
 func TestServerLock(t *testing.T) {
 	dir := t.TempDir()
 	s := newServer(t, dir)

@@ -85,7 +85,7 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// Rules: P1 (A1: restarts lose nothing).
+// Rules: P1.
 func TestRestart(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new", "deep")
 	s, err := NewServer(dir)
