@@ -132,8 +132,10 @@ func (s *site) carry(a Action, e *Event) {
 			d.commit = len(d.log)
 		}
 	case Release:
+		if s.locked || !d.running {
+			s.startEtcd()
+		}
 		s.locked, s.won, e.Outcome = false, false, Done
-		s.startEtcd()
 	case Restart:
 		s.startEtcd()
 		e.Outcome = Done

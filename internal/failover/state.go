@@ -197,6 +197,7 @@ type State struct {
 	PeerGone  bool   // the peer was silent since the last leader
 	Woken     bool   // etcd was restarted for this return of the peer
 	Preflight Reason // what the last preflight found; RecordUnread: none in this time without a leader
+	PreWait   uint32 // ticks until a failed preflight is tried again
 
 	// Rate limits (P7).
 	StopWait  uint32 // ticks of running etcd until the next stop
@@ -206,9 +207,10 @@ type State struct {
 
 	// The section.
 	Locked  bool
-	Held    bool // etcd has to stay down, whatever else fails (P16)
-	Fresh   bool // the read that is out began after the locks were taken
-	Data    Data // as read in this section
+	Held    bool   // etcd has to stay down, whatever else fails (P16)
+	Fence   Reason // why, while Held
+	Fresh   bool   // the read that is out began after the locks were taken
+	Data    Data   // as read in this section
 	Retries uint8
 
 	// The way back.
@@ -217,6 +219,7 @@ type State struct {
 	NewID     uint64 // the learner that the survivor added for this site
 	Removed   bool   // a linearizable list at the survivor lacked this member
 	Equal     bool   // the hashes were equal, promotion waits for Hold
+	Asked     bool   // a promotion was asked for, and no list has been read since (F6)
 	Hold      uint32 // ticks of hold-down left (F35)
 	HoldLevel uint8
 	LossAge   uint32 // ticks since the last return, saturating at HoldWindow

@@ -125,7 +125,7 @@ func (m *machine) count() {
 	s.ListAge = up(s.ListAge, p.ListEvery)
 	s.NoteAge = up(s.NoteAge, p.ConfirmEach)
 	s.LossAge = up(s.LossAge, p.HoldWindow)
-	s.Hold, s.JoinWait, s.TokenWait = down(s.Hold), down(s.JoinWait), down(s.TokenWait)
+	s.Hold, s.JoinWait, s.TokenWait, s.PreWait = down(s.Hold), down(s.JoinWait), down(s.TokenWait), down(s.PreWait)
 	if o.Etcd == EtcdNoLeader || o.Etcd == EtcdLed {
 		s.StopWait = down(s.StopWait)
 	}
@@ -163,7 +163,7 @@ func (m *machine) classify() {
 	if next == Following || next == Leading || next == Alone {
 		s.Removed, s.NewID, s.Equal, s.List = false, 0, false, List{}
 		s.StopLevel = 0
-		s.Intent, s.NoteAge = false, s.P.ConfirmEach
+		s.Intent, s.NoteAge, s.Retries = false, s.P.ConfirmEach, 0
 		if back {
 			s.LossAge = 0 // a return ends here
 		}
@@ -265,6 +265,11 @@ func (m *machine) siteReply(kind ActionKind) {
 		s.Preflight = m.e.Why
 		if m.e.Outcome != Done && s.Preflight == None {
 			s.Preflight = WALUnreadable
+		}
+		s.PreWait = max(s.P.MinRun, 1)
+	case Restart:
+		if m.e.Outcome == Failed {
+			s.Woken, s.PeerBack = false, 0
 		}
 	case LookAtList:
 		m.listed()

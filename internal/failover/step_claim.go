@@ -1,5 +1,7 @@
 package failover
 
+import "twok/arbiter"
+
 // leaderless: the claim clock runs; record, list and WAL are looked at beside it.
 func (m *machine) leaderless() {
 	s, o, p := &m.s, m.s.Obs, m.s.P
@@ -22,7 +24,11 @@ func (m *machine) leaderless() {
 	if m.wake() {
 		return
 	}
-	if s.Preflight == RecordUnread && 2*s.NoLeader >= p.ClaimAfter && o.Etcd == EtcdNoLeader {
+	if s.Preflight != None && s.PreWait == 0 {
+		s.Preflight = RecordUnread // what was in the way may be gone
+	}
+	half := 2*s.NoLeader >= p.ClaimAfter || (s.WasLeader && 2*s.PeerLost >= p.ClaimAfter)
+	if s.Preflight == RecordUnread && half && o.Etcd == EtcdNoLeader {
 		m.do(Action{Kind: Preflight})
 	}
 	// Whether the other side leads without this member (P12). A crash-looping
@@ -79,7 +85,7 @@ func (m *machine) wake() bool {
 	if o.Other < o.Member {
 		wait += p.WakeOther
 	}
-	if !s.PeerGone || s.Woken || s.PeerBack < wait || o.Etcd != EtcdNoLeader || o.Other == 0 || o.Member == 0 {
+	if s.Rec.Pause || !s.PeerGone || s.Woken || s.PeerBack < wait || o.Etcd != EtcdNoLeader || o.Other == 0 || o.Member == 0 {
 		return false
 	}
 	if !m.do(Action{Kind: Restart}) {
@@ -96,6 +102,7 @@ func (m *machine) stopped() {
 	switch s.Phase {
 	case Stopping:
 		if !s.Locked {
+			s.StopVer = arbiter.Absent // perhaps nothing was stopped: only the time counts
 			m.giveUp(LockFailed)
 			return
 		}
@@ -251,7 +258,7 @@ func (m *machine) rechecked() {
 	if s.RecStatus == Readable {
 		if r := m.overridden(); r != None {
 			m.enter(Fenced)
-			s.Why, s.Held = r, true
+			s.Why, s.Held, s.Fence = r, true, r
 			return
 		}
 	}

@@ -64,7 +64,7 @@ func (m *machine) unarmed() Reason {
 		return TokenPending
 	case !s.Tok.Names(o.Voters.IDs[0], o.Voters.IDs[1]):
 		return TokenMisnamed
-	case s.TokStale:
+	case s.TokStale && s.Phase == Leading: // it alone writes again
 		return TokenLate
 	}
 	return None
@@ -126,6 +126,9 @@ func (m *machine) tokenWritten() {
 		s.Obs.Token = m.e.Token
 	case Conflict:
 		s.TokStale = true // applied, but the term moved: write again
+	case Unknown:
+		s.TokStale = true // if it was applied, then perhaps in another term (P14)
+		s.TokenWait = s.P.ListEvery
 	default:
 		s.TokenWait = s.P.ListEvery
 	}
@@ -204,6 +207,10 @@ func (m *machine) aloneRecord() {
 		// pair was whole, somebody removed the other member through etcd (F33). That
 		// member's log holds its own removal, it cannot claim.
 		s.Why = AloneUnclaimed
+	case rec.Survivor.ID != o.Member && !s.TokKnown && s.Retries < maxResolve:
+		// The token that would excuse it is not known yet, after a start of the agent.
+		s.Retries++
+		s.Why = NamedOther
 	case m.overridden() != None:
 		m.fence(m.overridden())
 	case rec.Confirmed.Index == 0 || s.NoteAge >= s.P.ConfirmEach:
@@ -242,7 +249,7 @@ func (m *machine) reassert() {
 // fence stops etcd and keeps it down (P10, P16).
 func (m *machine) fence(why Reason) {
 	m.enter(Fenced)
-	m.s.Why, m.s.Held = why, true
+	m.s.Why, m.s.Held, m.s.Fence = why, true, why
 	m.do(Action{Kind: Stop})
 }
 
@@ -254,7 +261,7 @@ func (m *machine) fenced() {
 		m.do(Action{Kind: Stop})
 	}
 	m.poll(s.P.RecordBusy)
-	if s.Locked && s.Why == Overridden && s.ListAge >= s.P.ListEvery && s.JoinWait == 0 {
+	if s.Locked && s.Fence == Overridden && s.ListAge >= s.P.ListEvery && s.JoinWait == 0 {
 		m.look()
 	}
 }
@@ -266,9 +273,12 @@ func (m *machine) fencedRecord() {
 	}
 	switch {
 	case s.Rec.Survivor.ID != 0 && s.Rec.Survivor.ID != m.claimer():
-		s.Why = Overridden // also after a clone or a rollback: somebody else leads by now
-	case s.Why == Overridden && s.Rec.Survivor.ID == m.claimer() && s.Locked && s.Site == NoAction && m.overridden() == None:
-		s.Held = false
+		// Also after a clone or a rollback: somebody else leads by now.
+		if s.Fence != Overridden {
+			s.Why, s.Fence = Overridden, Overridden
+		}
+	case s.Fence == Overridden && s.Rec.Survivor.ID == m.claimer() && s.Locked && s.Site == NoAction && m.overridden() == None:
+		s.Held, s.Fence = false, None
 		m.do(Action{Kind: Release})
 		m.enter(Releasing)
 	}

@@ -27,16 +27,13 @@ func (m *machine) listed() {
 		case Joining:
 			m.enter(m.waiting())
 			s.Why = SurvivorSilent
-			if s.Held {
-				s.Why = Overridden
-			}
 		case Promoting:
 			m.enter(CatchingUp)
 			s.Why = SurvivorSilent
 		}
 		return
 	}
-	s.List = l
+	s.List, s.Asked = l, false
 	switch s.Phase {
 	case Leaderless, Lost, Joining, CatchingUp, Promoting, Fenced:
 	default:
@@ -51,19 +48,21 @@ func (m *machine) listed() {
 			m.settle()
 		case Joining, Lost:
 			m.enter(m.waiting())
+			s.Why = s.Fence
 		}
 	case ListedLearner:
 		s.Removed = false
-		switch s.Phase {
-		case Fenced:
-		case CatchingUp:
-		case Promoting:
-			m.enter(CatchingUp) // not promoted yet: compare again
+		switch {
+		case s.Phase == CatchingUp:
+		case s.Locked && s.Site == NoAction:
+			// The WAL carries the new ID already, whatever the reply to Rewrite said:
+			// these data cannot lead any more.
+			s.Held, s.Fence = false, None
+			m.do(Action{Kind: Release})
+			m.enter(Releasing)
+		case s.Held: // the locks are being taken
 		default:
-			if s.Locked {
-				return
-			}
-			m.enter(CatchingUp)
+			m.enter(CatchingUp) // if it was to be promoted: not yet, compare again
 		}
 	case NotListed:
 		s.Removed = true
@@ -89,7 +88,7 @@ func (m *machine) waiting() Phase {
 // join adds this site to the survivor's list, if nothing speaks against it (P12, P10).
 func (m *machine) join() {
 	s, l := &m.s, &m.s.List
-	if s.Phase == Fenced && (!s.Locked || s.Why != Overridden) {
+	if s.Phase == Fenced && (!s.Locked || s.Fence != Overridden) {
 		return
 	}
 	if s.JoinWait > 0 {
@@ -106,10 +105,7 @@ func (m *machine) join() {
 	if why := m.unjoinable(); why != None {
 		m.enter(m.waiting())
 		s.Why = why
-		if s.Held {
-			s.Why = Overridden
-		}
-		if why == NotConfirmed || why == NamedOther {
+		if why == NotConfirmed || why == NamedOther || why == RemovedByHand { // perhaps only not known yet
 			m.do(Action{Kind: ReadRecord})
 		}
 		return
@@ -197,9 +193,24 @@ func (m *machine) prepareRecord() {
 		s.Fresh = m.do(Action{Kind: ReadRecord})
 		return
 	}
-	if s.RecStatus == Readable && (s.Rec.Survivor.ID == 0 || s.Rec.Survivor.ID == m.claimer() || s.old()) {
-		m.returnFails(NamedOther)
-		return
+	if s.RecStatus == Readable {
+		why := None
+		switch rec := &s.Rec; {
+		case rec.ClusterID != s.List.Cluster:
+			why = RecordForeign
+		case s.old():
+			why = RecordOld
+		case rec.Survivor.ID == 0 || rec.Survivor.ID != s.List.Voters.IDs[0]:
+			why = NamedOther
+		case rec.Pause:
+			why = Paused
+		case rec.Drain:
+			why = Drained
+		}
+		if why != None {
+			m.returnFails(why)
+			return
+		}
 	}
 	m.do(Action{Kind: ReadData, Index: s.Rec.Confirmed.Index})
 }
@@ -231,7 +242,7 @@ func (m *machine) rewritten() {
 		return
 	}
 	s.Tok, s.TokKnown = Token{}, false
-	s.Held = false // these data cannot lead any more
+	s.Held, s.Fence = false, None // these data cannot lead any more
 	m.do(Action{Kind: Release})
 }
 
@@ -244,7 +255,7 @@ func (m *machine) returnFails(why Reason) {
 	if s.Held {
 		s.Locked = s.Locked && why != LockFailed
 		m.enter(Fenced)
-		s.Why = Overridden
+		s.Why = why
 		return
 	}
 	m.do(Action{Kind: Release})
@@ -261,7 +272,7 @@ func (m *machine) afterPrepare() {
 	}
 	// From here on the own WAL carries the new ID.
 	s.Obs.Member, s.Obs.Etcd, s.Obs.Voters, s.Obs.TokenRead = s.NewID, EtcdAway, Voters{}, false
-	s.Removed, s.NewID, s.Equal = false, 0, false
+	s.Removed, s.NewID, s.Equal, s.Asked = false, 0, false, false
 	m.enter(CatchingUp)
 	s.Why = CatchingUpLog
 }
@@ -272,7 +283,7 @@ func (m *machine) catchingUp() {
 	m.poll(s.P.RecordBusy)
 	switch {
 	case s.Phase == Promoting:
-		m.do(Action{Kind: Promote, ID: m.self()})
+		m.promote()
 	case s.Equal && s.Hold > 0:
 		s.Why = HoldDown
 		if s.ListAge >= s.P.ListEvery {
@@ -302,8 +313,19 @@ func (m *machine) compared() {
 	case s.Rec.Pause:
 		s.Why = Paused
 		m.look()
+	case s.Rec.Drain:
+		s.Why = Drained
+		m.look()
+	case s.Asked:
+		m.look() // the first promotion may have happened (F6)
 	default:
 		m.enter(Promoting)
-		m.do(Action{Kind: Promote, ID: m.self()})
+		m.promote()
+	}
+}
+
+func (m *machine) promote() {
+	if m.do(Action{Kind: Promote, ID: m.self()}) {
+		m.s.Asked = true
 	}
 }

@@ -359,7 +359,7 @@ func (s *site) obs() Obs {
 		}
 	}
 	if o.Etcd == EtcdLed {
-		o.Member = e.id
+		o.Member, o.Cluster = e.id, clusterID
 		ms, _ := e.conf(e.commit)
 		o.Voters = voters(ms)
 	}
