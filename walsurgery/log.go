@@ -68,6 +68,9 @@ func Inspect(lg *zap.Logger, walDir string) (l *Log, err error) {
 		if !passing || attempt == inspectAttempts {
 			return nil, err
 		}
+		if locked, lerr := Locked(walDir); lerr == nil && !locked {
+			return nil, err // nobody writes: it will not change
+		}
 		time.Sleep(20 * time.Millisecond)
 	}
 }
@@ -92,7 +95,7 @@ func Open(lg *zap.Logger, walDir string) (l *Log, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.torn != nil {
+	if s.mustRepair() {
 		s.close()
 		if s, err = repair(lg, walDir); err != nil {
 			return nil, err
@@ -157,6 +160,12 @@ func (l *Log) translate(op string, err error) error {
 	return fmt.Errorf("%s %s: %w", op, l.dir, err)
 }
 
+// mustRepair: the end is torn, or would be after an append: what is left of a
+// file whose size is no multiple of 8 looks like an incomplete frame header.
+func (s *scan) mustRepair() bool {
+	return s.torn != nil || s.segs[len(s.segs)-1].size%frameHeader != 0
+}
+
 // repair cuts off the torn tail of the last segment under its lock, keeping the
 // whole segment as a copy, and reads the log again.
 func repair(lg *zap.Logger, walDir string) (*scan, error) {
@@ -166,7 +175,7 @@ func repair(lg *zap.Logger, walDir string) (*scan, error) {
 	}
 	defer locks.release()
 	s, err := scanDir(walDir)
-	if err != nil || s.torn == nil {
+	if err != nil || !s.mustRepair() {
 		return s, err
 	}
 	seg, off, torn := s.segs[len(s.segs)-1], s.off, s.torn
@@ -192,7 +201,7 @@ func repair(lg *zap.Logger, walDir string) (*scan, error) {
 	lg.Info("cut off a torn write at the end of the WAL", zap.String("segment", name), zap.Int64("offset", off),
 		zap.String("kept", copied), zap.Error(torn))
 	s, err = scanDir(walDir)
-	if err == nil && s.torn != nil {
+	if err == nil && s.mustRepair() {
 		s.close()
 		return nil, fmt.Errorf("repair WAL %s: %w", walDir, corrupt("still torn after the repair"))
 	}
@@ -269,9 +278,8 @@ func (l *Log) Changes() iter.Seq[Entry] {
 // Term returns the term of the entry at index, or of the snapshot there; false
 // if the log no longer or not yet reaches it.
 func (l *Log) Term(index uint64) (uint64, bool) {
-	ents := l.s.ents
-	if n := len(ents); n > 0 && index >= ents[0].index && index <= ents[n-1].index {
-		return ents[index-ents[0].index].term, true
+	if t, ok := l.s.term(index); ok {
+		return t, true
 	}
 	for _, p := range l.sum.Snapshots {
 		if p.Index == index && index > 0 {

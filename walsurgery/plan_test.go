@@ -117,6 +117,25 @@ func TestPlanRefuses(t *testing.T) {
 	if _, err := l.Plan(nil); !errors.Is(err, ErrCorrupt) || !strings.Contains(l.Summary().Inconsistent, "saved before snapshot") {
 		t.Fatalf("stale tail: %v, %q", err, l.Summary().Inconsistent)
 	}
+	if got := slices.Collect(l.Entries()); len(got) != 1 || got[0].Index != 2 {
+		t.Fatalf("entries that a snapshot replaced: %v", got)
+	}
+	if term, ok := l.Term(1); !ok || term != 2 {
+		t.Fatalf("Term(1) = %d, %v: not the snapshot's", term, ok)
+	}
+	// A received snapshot whose hard state was never saved: an append would make
+	// the record count. Below the append's commit index, and above it.
+	for _, snap := range []string{"\x08\x02\x10\x05\x1a\x02\x08\x0a", "\x08\x09\x10\x05\x1a\x02\x08\x0a"} {
+		l = openRecords(t, recEntry, entry1, recEntry, entry2, recState, state2, recSnapshot, snap)
+		if _, err := l.Plan(nil); !errors.Is(err, ErrCorrupt) || !strings.Contains(l.Summary().Inconsistent, "above the commit index") {
+			t.Fatalf("foreign snapshot record: %v, %q", err, l.Summary().Inconsistent)
+		}
+	}
+	// A local one is in the log: the commit index just lags.
+	l = openRecords(t, recEntry, entry1, recEntry, entry2, recState, state2, recSnapshot, "\x08\x02\x10\x02\x1a\x02\x08\x0a")
+	if _, err := l.Plan(nil); err != nil {
+		t.Fatalf("local snapshot record: %v", err)
+	}
 	l = openRecords(t, recEntry, entry1, recEntry, "\x08\x00\x10\x02\x18\x02", recState, "\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\x10\x0b\x18\x01")
 	if _, err := l.Plan(nil); err == nil || l.Summary().HardState.Term != math.MaxUint64 {
 		t.Fatalf("no term left: %v", err)

@@ -88,13 +88,17 @@ func RewriteID(lg *zap.Logger, walDir string, newID uint64) (aside string, err e
 	}
 	staging := stagingName(walDir, newID)
 	if err := stage(walDir, staging, newID); err != nil {
-		return "", err
+		return "", dropCopy(err, staging)
 	}
 	if err := failpoint.Hit(stepRewriteStaged); err != nil {
 		return "", err
 	}
 	if err := Exchange(staging, walDir); err != nil {
-		return "", fmt.Errorf("rewrite WAL %s: %w", walDir, err)
+		err = fmt.Errorf("rewrite WAL %s: %w", walDir, err)
+		if errors.Is(err, ErrCannotExchange) {
+			err = dropCopy(err, staging)
+		}
+		return "", err
 	}
 	if err := failpoint.Hit(stepRewriteExchanged); err != nil {
 		return "", err
@@ -210,6 +214,14 @@ func removeCopy(dir string) error {
 		return fmt.Errorf("remove the unfinished copy: %w", err)
 	}
 	return nil
+}
+
+// dropCopy removes an unfinished copy after err: it would take the space of a WAL.
+func dropCopy(err error, staging string) error {
+	if _, serr := os.Lstat(staging); errors.Is(serr, fs.ErrNotExist) {
+		return err
+	}
+	return errors.Join(err, removeCopy(staging))
 }
 
 // setAside renames dir to "<walDir>.before-<label>" and syncs the parent.

@@ -60,6 +60,8 @@ type scan struct {
 	ents    []entryRef // contiguous
 	gapEnd  uint64     // largest index that followed a gap, 0 if none did
 
+	replacedBy snapRecord // the last received snapshot that replaced entries, see dropReplaced
+
 	cur   int    // segment of the last valid frame
 	off   int64  // its end
 	crc   uint32 // running CRC there
@@ -276,9 +278,7 @@ func (s *scan) finish() error {
 	if s.gapEnd > snap.Index+1 || len(s.ents) > 0 && s.ents[0].index > snap.Index+1 {
 		return fmt.Errorf("read WAL %s: %w", s.dir, corrupt("entries after snapshot %s are missing", snap))
 	}
-	if n := len(s.ents); n > 0 && s.ents[n-1].index < snap.Index {
-		s.ents = nil // from before a received snapshot, and not necessarily its history
-	}
+	s.dropReplaced()
 	if last := s.last(); s.hs.Commit > last.Index {
 		return fmt.Errorf("read WAL %s: %w", s.dir, corrupt("commit index %d is beyond the end of the log, %s", s.hs.Commit, last))
 	}
@@ -336,22 +336,59 @@ func (s *scan) summary() Summary {
 	return sum
 }
 
-// inconsistent tells why the entries after snap cannot be the history that
-// continues it, "" if nothing speaks against it. When a member receives a
-// snapshot, raft drops its log, but the records stay in the WAL until the next
-// entry overwrites them; etcd restarted in between takes them back.
+// term returns the term of the entry at index, if the log holds it.
+func (s *scan) term(index uint64) (uint64, bool) {
+	if n := len(s.ents); n > 0 && index >= s.ents[0].index && index <= s.ents[n-1].index {
+		return s.ents[index-s.ents[0].index].term, true
+	}
+	return 0, false
+}
+
+// dropReplaced takes out of the log what a received snapshot has replaced: the
+// entries up to a valid snapshot record that has another term than the entry
+// there, and all if the log ends before it. The records stay in the WAL, but
+// they are not this member's history.
+func (s *scan) dropReplaced() {
+	for _, r := range s.snaps {
+		if r.Index == 0 || r.Index > s.hs.Commit || len(s.ents) == 0 {
+			continue
+		}
+		first, last := s.ents[0].index, s.ents[len(s.ents)-1].index
+		if last < r.Index {
+			s.ents = nil
+		} else if t, ok := s.term(r.Index); ok && t != r.Term {
+			s.replacedBy = r
+			s.ents = s.ents[r.Index-first+1:]
+		}
+	}
+}
+
+// inconsistent tells why the log after snap cannot be the history that continues
+// it, "" if nothing speaks against it.
+//
+// When a member receives a snapshot raft drops its log, but records stay in the
+// WAL until the next entry overwrites them; etcd restarted in between takes those
+// after the snapshot back. And a snapshot record above the commit index counts
+// for nothing until the commit index passes it: if it does not belong to this
+// log, an append would bring it to life.
 func (s *scan) inconsistent(snap snapRecord) string {
-	prev, other := snap.Term, false
+	for _, r := range s.snaps {
+		if r.Index <= s.hs.Commit {
+			continue
+		}
+		if t, ok := s.term(r.Index); !ok || t != r.Term {
+			return fmt.Sprintf("snapshot record %s is above the commit index %d and is not in the log", r.Position, s.hs.Commit)
+		}
+	}
+	prev := snap.Term
 	for _, e := range s.ents {
-		switch {
-		case e.index < snap.Index:
-		case e.index == snap.Index:
-			other = e.term != snap.Term
-		case other && (int(e.seg) < snap.seg || int(e.seg) == snap.seg && e.off < snap.off):
-			return fmt.Sprintf("entry %d@%d was saved before snapshot %s and does not belong to its history", e.index, e.term, snap.Position)
-		case e.term < prev:
-			return fmt.Sprintf("entry %d@%d follows one of term %d", e.index, e.term, prev)
-		default:
+		if r := s.replacedBy; e.index > r.Index && (int(e.seg) < r.seg || int(e.seg) == r.seg && e.off < r.off) {
+			return fmt.Sprintf("entry %d@%d was saved before snapshot %s, which replaced it", e.index, e.term, r.Position)
+		}
+		if e.index > snap.Index {
+			if e.term < prev {
+				return fmt.Sprintf("entry %d@%d follows one of term %d", e.index, e.term, prev)
+			}
 			prev = e.term
 		}
 	}

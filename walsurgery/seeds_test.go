@@ -18,8 +18,8 @@ func seedDir(version string) string { return filepath.Join("testdata", "wal-"+ve
 // seed returns a copy of the stored WAL of a version.
 func seed(t testing.TB, version string) string {
 	t.Helper()
-	dir := filepath.Join(t.TempDir(), "wal")
-	copyDir(t, seedDir(version), dir)
+	dir := filepath.Join(fastDir(t), "wal")
+	must(t, os.CopyFS(dir, os.DirFS(seedDir(version))))
 	return dir
 }
 

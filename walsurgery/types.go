@@ -126,8 +126,9 @@ type Summary struct {
 	// KindConfChange and those of KindOther.
 	Entries, ConfChanges, Unsupported int
 	// Inconsistent says why the entries after Snapshot cannot be its continuation
-	// (a term decreases, or they are left over from before a received snapshot);
-	// "" if nothing speaks against it. Plan refuses such a log.
+	// (a term decreases, they are left over from before a received snapshot, or
+	// there is a snapshot record that is neither committed nor in the log); "" if
+	// nothing speaks against it. Plan refuses such a log.
 	Inconsistent string
 
 	// Torn: the last frames are an incomplete write that etcd (and Open) would cut
