@@ -18,7 +18,7 @@ const AgentLockName = "twok-agent.lock"
 
 // AgentLock makes this process the one agent of a data directory (P20). It does
 // not wait. ErrHeld: another agent runs here; the error names its process ID (as seen in that
-// agent's own PID namespace). Closing gives the lock up and leaves the file. The end of
+// agent's own PID namespace). fs.ErrNotExist: there is no data directory yet. Closing gives the lock up and leaves the file. The end of
 // the process, SIGKILL too, gives it up.
 func AgentLock(dataDir string) (io.Closer, error) {
 	path := filepath.Join(dataDir, AgentLockName)

@@ -13,9 +13,11 @@
 // storage/backend/backend.go, newBackend). etcd opens the database before it reads the WAL.
 // Hence:
 //
-//   - A flock(LOCK_EX) that sleeps in the kernel is woken when the old etcd ends;
-//     a new one needs some 10 ms to get as far as its first try. The lock is not
-//     handed over, though: the kernel wakes the sleeper, which tries again. An etcd
+//   - A flock(LOCK_EX) that sleeps in the kernel is woken when the old etcd ends, before a new one
+//     gets as far as its first try (measured on three versions, etcd restarted by a shell at once:
+//     granted 2 to 3 ms after SIGKILL, 16 ms at most; the next etcd seen to wait after 25 to 64 ms;
+//     90 of 90). Polling at bbolt's own interval lost in the second round.
+//   - The lock is not handed over, though: the kernel wakes the sleeper, which tries again. An etcd
 //     that waited already may win that race. Stop it and wait again: see [Acquire].
 //   - After Release a waiting etcd goes on within 50 ms, with the WAL as it is then.
 //   - A waiting etcd listens on its ports already, accepts connections and answers nothing.
