@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -31,6 +32,7 @@ type Site struct {
 	EtcdLog, AgentLog, Trace string // files
 
 	c         *Cluster
+	change    change
 	health    string
 	arbiter   string
 	restarter *restarter // mode External
@@ -44,6 +46,9 @@ func (s *Site) EtcdArgs() []string {
 	bin := cfg.Etcd
 	if b, ok := cfg.EtcdOf[s.Name]; ok {
 		bin = b
+	}
+	if s.change.etcd.Etcd != "" {
+		bin = s.change.etcd
 	}
 	initial := ""
 	for _, name := range Sites {
@@ -69,7 +74,7 @@ func (s *Site) EtcdArgs() []string {
 			"--heartbeat-interval", strconv.FormatInt(t.Heartbeat.Milliseconds(), 10),
 			"--election-timeout", strconv.FormatInt(t.Election.Milliseconds(), 10))
 	}
-	return append(args, cfg.EtcdFlags...)
+	return append(append(args, cfg.EtcdFlags...), s.change.etcdFlags...)
 }
 
 // AgentArgs is the command line of the site's agent, its program first.
@@ -92,7 +97,10 @@ func (s *Site) AgentArgs() []string {
 			args = append(args, f.name, f.d.String())
 		}
 	}
-	args = append(args, cfg.AgentFlags...)
+	if cfg.Timing != Default && cfg.Mode != Supervise { // with etcd's flags behind "--" the agent knows
+		args = append(args, "--election-timeout", cfg.Timing.Election.String())
+	}
+	args = append(append(args, cfg.AgentFlags...), s.change.agentFlags...)
 	if cfg.Mode == Supervise {
 		args = append(append(args, "--"), s.EtcdArgs()...)
 	}
@@ -132,7 +140,7 @@ func (s *Site) StartAgent() error {
 	if s.c.cfg.Mode == Plain || s.agent.alive() {
 		return nil
 	}
-	x, err := s.c.procs.start(s.Name, s.AgentLog, s.c.cfg.AgentEnv, s.AgentArgs()...)
+	x, err := s.c.procs.start(s.Name, s.AgentLog, append(slices.Clone(s.c.cfg.AgentEnv), s.change.agentEnv...), s.AgentArgs()...)
 	if err != nil {
 		return err
 	}
@@ -187,8 +195,9 @@ func (s *Site) EtcdPID() (int, error) {
 	}
 	program := s.EtcdArgs()[0]
 	for _, pid := range pids {
+		// A wrapper that execs etcd is etcd by then.
 		exe, err := os.Readlink(filepath.Join("/proc", strconv.Itoa(pid), "exe"))
-		if err == nil && exe == program {
+		if err == nil && (exe == program || filepath.Base(exe) == "etcd") {
 			return pid, nil
 		}
 	}
