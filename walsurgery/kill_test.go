@@ -30,24 +30,23 @@ var surgeon = sync.OnceValues(func() (string, error) {
 // cut runs the surgeon under a failpoint specification.
 func cut(t testing.TB, spec string, args ...string) (*os.ProcessState, string) {
 	t.Helper()
+	return cutWith(t, []string{failpoint.Env + "=" + spec}, args...)
+}
+
+func cutWith(t testing.TB, env []string, args ...string) (*os.ProcessState, string) {
+	t.Helper()
 	bin, err := surgeon()
 	if err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(bin, args...)
-	cmd.Env = append(os.Environ(), failpoint.Env+"="+spec)
-	if m := segmentOf[t.Name()]; m != "" {
-		cmd.Env = append(cmd.Env, "SURGEON_SEGMENT="+m)
-	}
+	cmd.Env = append(os.Environ(), env...)
 	out, err := cmd.CombinedOutput()
 	if cmd.ProcessState == nil {
 		t.Fatal(err)
 	}
 	return cmd.ProcessState, string(out)
 }
-
-// segmentOf makes the surgeon use small segments in some tests.
-var segmentOf = map[string]string{}
 
 func mustCut(t testing.TB, args ...string) string {
 	t.Helper()
