@@ -15,7 +15,7 @@ TEST_TIMEOUT ?= 20m
 TEST_FLAGS ?=
 BENCH_ROUNDS ?= 20
 
-.PHONY: build tools demo test bench lint rules clean FORCE
+.PHONY: build tools demo test matrix bench lint rules clean FORCE
 
 build: bin/twok
 
@@ -33,10 +33,12 @@ demo: bin/twok ## make demo DEMO='--etcd-version 3.6 --cut link'
 test:
 	go test -p $(TEST_PARALLEL) -timeout $(TEST_TIMEOUT) $(TEST_FLAGS) ./...
 
-bench: bin/twok ## the figures of the README, BENCH_ROUNDS rounds a version
-	@for v in 3.5 3.6 3.7; do \
-		bin/twok demo --etcd-version $$v --cut link --rounds $(BENCH_ROUNDS) --claim-after 3s --json; \
-	done
+matrix: bin/twok ## every cut on every etcd release with etcd's own timing
+	@go run ./testing/figures
+
+bench: bin/twok ## the figures of the README
+	@go run ./testing/figures --cuts link,kill-leader --rounds $(BENCH_ROUNDS)
+	@go run ./testing/figures --rest 60s
 
 lint: rules
 	@out=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); if [ -n "$$out" ]; then echo "gofmt -w these:" >&2; echo "$$out" >&2; exit 1; fi

@@ -239,6 +239,9 @@ func (d *demo) whole(ctx context.Context, what string) (uint64, error) {
 		if ctx.Err() != nil {
 			return 0, context.Cause(ctx)
 		}
+		if errors.Is(err, lab.ErrAgentEnded) {
+			return 0, withCode(fmt.Errorf("%s did not become whole: %w", what, err), exitNotWhole)
+		}
 		return 0, withCode(fmt.Errorf("%s did not become whole within %s: %w", what, d.patience(), err), exitNotWhole)
 	}
 	d.tell.mark(lab.Event{At: time.Now(), Kind: lab.EventWhole, Generation: rec.Generation,
