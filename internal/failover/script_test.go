@@ -26,6 +26,7 @@ import (
 //	tail S N                  entries in this etcd's log that nobody else has
 //	remove X | add X [learner] [tail S]  membership, by hand, X an ID in hex
 //	record STATUS | flag drain|pause on|off | rollback N | delete-token [tail S]
+//	forge S | rebind ID       a claim in S's name by somebody else; another record
 //	version S 3.6|3.7, blind S on|off, snapshot S, restore S, apply-late, dup S, prefer S, third up|down
 //	show
 //
@@ -172,11 +173,12 @@ func (w *world) command(cmd string, as []string) error {
 		next := w.rec
 		next.ID = arg(0)
 		w.put(w.ver, next)
-	case "forge": // a claim that this agent did not make, in this member's name
-		next := w.rec
-		next.Generation++
-		next.Survivor, next.ClaimNonce = arbiter.Member{ID: w.site(arg(0)).etcd.id}, "forged"
-		w.put(w.ver, next)
+	case "forge": // a claim in this member's name that its agent did not make
+		x := w.site(arg(0))
+		next := claim(w.rec, arbiter.Member{ID: x.etcd.id}, w.rec.Generation+1, "forced", Stamp{Nonce: fmt.Sprint("forged", w.ver)})
+		next.ClaimEnd, next.Forced = x.etcd.last(), true
+		next.Fork = arbiter.Position{Index: next.ClaimEnd.Index + 1, Term: x.etcd.term + 1}
+		w.put(w.ver, withHistory(w.rec, next))
 	case "version":
 		s.etcd.version = map[string]uint32{"3.6": v36, "3.7": v37}[arg(1)]
 	case "blind":

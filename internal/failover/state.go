@@ -201,6 +201,7 @@ type State struct {
 
 	// Rate limits (P7).
 	StopWait  uint32 // ticks of running etcd until the next stop
+	Refused   Reason // what ended the last section; shown until the next one (P11)
 	StopLevel uint8
 	StopStart uint32          // Obs.Start at the last stop
 	StopVer   arbiter.Version // of the record at the last stop

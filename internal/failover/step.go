@@ -162,7 +162,7 @@ func (m *machine) classify() {
 	}
 	if next == Following || next == Leading || next == Alone {
 		s.Removed, s.NewID, s.Equal, s.List = false, 0, false, List{}
-		s.StopLevel = 0
+		s.StopLevel, s.Refused = 0, None
 		s.Intent, s.NoteAge, s.Retries = false, s.P.ConfirmEach, 0
 		if back {
 			s.LossAge = 0 // a return ends here

@@ -67,9 +67,10 @@ func (m *machine) claimable() Reason {
 		return TokenGeneration
 	case s.Preflight != None && s.Preflight != RecordUnread:
 		return s.Preflight
-	case s.StopWait > 0:
-		return RateLimited
-	case s.StopVer.Exists() && s.StopStart == o.Start && s.StopVer == s.RecVer:
+	case s.StopWait > 0 || (s.StopVer.Exists() && s.StopStart == o.Start && s.StopVer == s.RecVer):
+		if s.Refused != None {
+			return s.Refused
+		}
 		return RateLimited
 	case s.Preflight == RecordUnread:
 		return NoLeader
@@ -262,7 +263,7 @@ func (m *machine) rechecked() {
 			return
 		}
 	}
-	s.NoLeader, s.StopLevel, s.WasLeader = 0, 0, false
+	s.NoLeader, s.StopLevel, s.Refused, s.WasLeader = 0, 0, None, false
 	m.do(Action{Kind: Release})
 	m.enter(Releasing)
 }
@@ -299,7 +300,7 @@ func (m *machine) giveUp(why Reason) {
 		wait += m.e.Random % (s.P.MinRun/2 + 1)
 	}
 	s.StopWait = min(wait, s.P.MaxRun)
-	s.StopLevel = min(s.StopLevel+1, 16)
+	s.StopLevel, s.Refused = min(s.StopLevel+1, 16), why
 	m.do(Action{Kind: Release})
 	m.enter(Releasing)
 	s.Why = why
