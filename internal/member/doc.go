@@ -23,7 +23,7 @@
 //   - A waiting etcd listens on its ports already, accepts connections and answers nothing.
 //   - A waiting etcd has opened the database and seen whether there is a WAL. If the
 //     whole member directory is exchanged under it, it goes on with the old database
-//     and the new WAL. Who replaces more than the WAL ends every process that has the
+//     and the new WAL and serves the mixture (seen on 3.5.35, 3.6.16, 3.7.3). Who replaces more than the WAL ends every process that has the
 //     locked inode open ([Lock.Inode], etcdproc.Evict) after the exchange and before Release.
 //
 // Invariants:
