@@ -33,8 +33,8 @@ type demoRound struct {
 	Leader         string   `json:"leader"` // before the cut
 	Survivor       *string  `json:"survivor"`
 	Generation     uint64   `json:"generation"`
-	Acked          int64    `json:"acked"`   // in this round
-	Unknown        int64    `json:"unknown"` // in this round: no answer, may be there or not
+	Acked          int64    `json:"acked"`   // looked for by this round's audit and by none before
+	Unknown        int64    `json:"unknown"` // the same without an answer: may be there or not
 	Lost           int64    `json:"lost"`    // found missing or altered for the first time in this round's audit
 	FirstWrite     *float64 `json:"first_write_after_cut_s"`
 	WholeAfterHeal *float64 `json:"whole_after_heal_s"`
@@ -159,11 +159,6 @@ func (d *demo) round(ctx context.Context, n int) (r demoRound, err error) {
 	if err := sleep(ctx, time.Second); err != nil { // writes before the cut
 		return r, err
 	}
-	defer func() {
-		acked, unknown := d.w.Acked(), d.w.Unknown()
-		r.Acked, r.Unknown = acked-d.acked, unknown-d.unknown
-		d.acked, d.unknown = acked, unknown
-	}()
 	find, cancel := context.WithTimeout(ctx, d.patience())
 	r.Leader, err = d.c.Leader(find)
 	cancel()
@@ -207,6 +202,9 @@ func (d *demo) round(ctx context.Context, n int) (r demoRound, err error) {
 		r.Survivor = &s
 	}
 	d.mu.Unlock()
+	if n == d.rounds || err != nil {
+		d.w.Stop() // so that the last audit sees every write
+	}
 	return r, errors.Join(err, d.audit(ctx, &r))
 }
 
@@ -249,11 +247,13 @@ func (d *demo) whole(ctx context.Context, what string) (uint64, error) {
 	return rec.Generation, nil
 }
 
-// audit checks all writes so far. The writer goes on.
+// audit checks all writes so far. The writer may go on.
 func (d *demo) audit(ctx context.Context, r *demoRound) error {
 	ctx, cancel := context.WithTimeout(ctx, d.patience())
 	defer cancel()
 	report, err := lab.Audit(ctx, d.w, d.c.AuditMembers())
+	r.Acked, r.Unknown = report.Acked-d.acked, max(0, report.Unknown-d.unknown)
+	d.acked, d.unknown = report.Acked, report.Unknown
 	if err != nil {
 		r.Audit = "not checked: " + err.Error()
 		return withCode(err, exitLost)

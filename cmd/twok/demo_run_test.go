@@ -116,6 +116,9 @@ func (s shown) good(t *testing.T, cut lab.CutKind, rounds int) {
 		s.FirstWrite == nil || s.WholeAfterHeal == nil {
 		t.Fatalf("status %d: %+v", s.code, s.demoResult)
 	}
+	if want := fmt.Sprintf("%d acknowledged", s.Acked); !strings.HasPrefix(s.Rounds[rounds-1].Audit, want) {
+		t.Errorf("the last audit does not cover all %d writes: %s", s.Acked, s.Rounds[rounds-1].Audit)
+	}
 	last := -1.0
 	for _, m := range s.events {
 		if at := m["t"].(float64); at < last {

@@ -78,7 +78,8 @@ const namedKeys = 100
 // (serializable reads, once it holds the newest acknowledged revision) and in a
 // linearizable read at the first one; the key spaces hash equally at one
 // revision; and the cluster is exactly two voters. The writer may go on writing.
-// An error means that it was not checked: retry or count it as a failure.
+// An error means that it was not checked: retry or count it as a failure; Acked and
+// Unknown are right then, too.
 func Audit(ctx context.Context, w *Writer, members []AuditMember) (AuditReport, error) {
 	r := AuditReport{Hashes: map[string]uint32{}}
 	log := w.outcomes()

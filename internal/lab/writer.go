@@ -91,7 +91,8 @@ func StartWriter(cfg WriterConfig) (*Writer, error) {
 	return w, nil
 }
 
-// Stop ends the load and waits. A write that was under way is unknown.
+// Stop ends the load and waits. A write that was under way is unknown. It may be
+// called more than once.
 func (w *Writer) Stop() {
 	w.cancel()
 	w.wg.Wait()
