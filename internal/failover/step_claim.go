@@ -256,7 +256,7 @@ func (m *machine) appended() {
 // rechecked: whoever the record names by now decides whether etcd may start (P7, P16).
 func (m *machine) rechecked() {
 	s := &m.s
-	if s.RecStatus == Readable {
+	if s.RecStatus == Readable && !s.old() { // a store rolled back is P17's, which comes before P16
 		if r := m.overridden(); r != None {
 			m.enter(Fenced)
 			s.Why, s.Held, s.Fence = r, true, r

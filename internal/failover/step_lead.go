@@ -4,7 +4,9 @@ package failover
 // member could claim, and to tidy up.
 func (m *machine) following() {
 	s := &m.s
-	s.Why = m.unarmed()
+	if s.Obs.Voters.Count != 0 { // else the own list was not readable just now
+		s.Why = m.unarmed()
+	}
 	switch {
 	case s.RecStatus == Unread:
 		m.poll(0)
@@ -74,8 +76,8 @@ func (m *machine) unarmed() Reason {
 // the token and the notes (P3, P14, P15).
 func (m *machine) leading() {
 	s, o := &m.s, m.s.Obs
-	if o.Etcd != EtcdLed {
-		return
+	if o.Etcd != EtcdLed || o.Voters.Count == 0 {
+		return // the own list was not readable just now
 	}
 	s.Why = m.unarmed()
 	switch s.Why {
