@@ -107,7 +107,7 @@ func runAgent(c *cli.Context) (err error) {
 			return hint(err, "--health-listen needs a free port")
 		}
 	}
-	ctx, stop := signal.NotifyContext(c.Context, syscall.SIGTERM, syscall.SIGINT)
+	ctx, stop := signal.NotifyContext(c.Context, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	defer stop()
 	g, gctx := errgroup.WithContext(ctx)
 	done := make(chan struct{})
@@ -153,7 +153,8 @@ func agentConfig(c *cli.Context, log *zap.Logger) (agent.Config, error) {
 	}
 	pc := etcdproc.Config{
 		DataDir: cfg.DataDir, Argv: c.Args().Slice(), Logger: log,
-		Forward: []os.Signal{syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2},
+		// Not SIGHUP: it would end etcd, as a hang-up ends the agent.
+		Forward: []os.Signal{syscall.SIGUSR1, syscall.SIGUSR2},
 	}
 	if len(pc.Argv) > 0 {
 		cfg.Etcd, err = etcdproc.NewSupervisor(pc)
