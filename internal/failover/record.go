@@ -25,7 +25,7 @@ func Claim(rec arbiter.Record, d Data, reason string, st Stamp) arbiter.Record {
 	next := claim(rec, arbiter.Member{ID: d.Member, Name: d.Name}, rec.Generation+1, reason, st)
 	next.ClaimEnd = d.Last
 	next.Fork = arbiter.Position{Index: d.Last.Index + 1, Term: d.Term + 1}
-	return withHistory(rec, next)
+	return arbiter.Fit(withHistory(rec, next))
 }
 
 // Reassert is the claim of a lone survivor that found the record rolled back: one
