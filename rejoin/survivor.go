@@ -22,6 +22,9 @@ const NudgeKey = "/twok/nudge"
 var (
 	// ErrNoLeader: the asked member has no leader, its list proves nothing.
 	ErrNoLeader = errors.New("the asked member has no leader")
+	// ErrOwnURL: the other member's client URL leads to this member: both advertise
+	// the same address (localhost, a common virtual IP). Give each --advertise-client-urls of its own.
+	ErrOwnURL = errors.New("the other member's client URL leads to this member: let each advertise its own address (--advertise-client-urls)")
 	// ErrNotCaughtUp: the learner did not reach the survivor's revision in time. Try again.
 	ErrNotCaughtUp = errors.New("the learner is not caught up yet")
 )
@@ -57,6 +60,9 @@ func (s *Survivor) List(ctx context.Context, site Site) (failover.List, error) {
 		resp, err := c.MemberList(ctx)
 		if err != nil {
 			return err
+		}
+		if resp.Header.MemberId == site.ID {
+			return ErrOwnURL
 		}
 		st, err := etcdapi.Status(ctx, c)
 		if err != nil {

@@ -31,7 +31,9 @@ type watcher struct {
 
 	mu      sync.Mutex
 	obs     failover.Obs
+	epoch   int    // changes when the agent itself made what a look that is under way has seen stale
 	contact bool   // the other member answered since the last take
+	warned  bool   // of a version with stale reads; lookAtBinary's own
 	binary  uint32 // minor version of the binary that the next start runs; zero: not known
 	quiet   bool   // nothing changes: look at list and token less often
 }
@@ -79,8 +81,18 @@ func (w *watcher) reread() {
 		w.log.Warn("the WAL's metadata cannot be read", zap.Error(err))
 		return
 	}
+	w.epoch++
 	w.obs = failover.Obs{Etcd: failover.EtcdAway, Member: md.MemberID, Cluster: md.ClusterID,
 		Version: w.obs.Version, Other: w.obs.Other, Peer: w.obs.Peer, Unsafe: w.obs.Unsafe}
+}
+
+// wrote takes in a token that the agent has just written: a look that began before
+// would show the old one, and it would be written again.
+func (w *watcher) wrote(t failover.Token) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.epoch++
+	w.obs.TokenRead, w.obs.Token = true, t
 }
 
 // take returns the latest observation. Contact is told once.
@@ -122,7 +134,7 @@ func (w *watcher) every(ctx context.Context, d time.Duration, f func(context.Con
 // answer, its peer port, which answers without a leader too.
 func (w *watcher) lookHere(ctx context.Context, n int) {
 	w.mu.Lock()
-	o, quiet := w.obs, w.quiet
+	o, quiet, epoch := w.obs, w.quiet, w.epoch
 	w.mu.Unlock()
 	p := w.cfg.Etcd.Process()
 	o.Start = startToken(p)
@@ -169,8 +181,11 @@ func (w *watcher) lookHere(ctx context.Context, n int) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.epoch != epoch {
+		return // the next look is right
+	}
 	if w.obs.Member != 0 && err != nil {
-		o.Member, o.Cluster = w.obs.Member, w.obs.Cluster // rewritten meanwhile
+		o.Member, o.Cluster = w.obs.Member, w.obs.Cluster
 	}
 	o.Other, o.Peer, o.Unsafe = w.obs.Other, w.obs.Peer, w.obs.Unsafe
 	if w.binary != 0 {
@@ -321,6 +336,11 @@ func (w *watcher) lookAtBinary(ctx context.Context, _ int) {
 	v, verr := w.cfg.Etcd.Version(ctx)
 	f, ferr := w.cfg.Etcd.Flags(ctx)
 	minor := rejoin.Minor(v)
+	if verr == nil && staleReads(v) && !w.warned {
+		w.warned = true
+		w.log.Warn("this etcd can serve stale reads as a leader that was paused and woke up (etcd issue 20418): upgrade to 3.5.28, 3.6.9 or later",
+			zap.String("version", v))
+	}
 	if verr == nil && minor != 0 {
 		err := w.mem.setSite(func(s *siteInfo) bool {
 			changed := s.Version != minor
