@@ -47,8 +47,11 @@ func (m *machine) listed() {
 			// Promoted. The own list will say so as soon as it is applied here.
 			m.settle()
 		case Joining, Lost:
+			// A voter again, or still: its leader and its token are waited for.
 			m.enter(m.waiting())
-			s.Why = s.Fence
+			if s.Why = s.Fence; s.Why == None {
+				s.Why = NamedOther
+			}
 		}
 	case ListedLearner:
 		s.Removed = false
@@ -241,7 +244,12 @@ func (m *machine) rewritten() {
 		m.returnFails(RewriteFailed)
 		return
 	}
-	s.Tok, s.TokKnown = Token{}, false
+	// A log that was kept holds the token that it held, an empty one none: until etcd
+	// shows more, this member is known to be unable to claim, and is not stopped for it.
+	if KeepLog(s.Rec, s.Data) != None {
+		s.Tok = Token{}
+	}
+	s.TokKnown = true
 	s.Held, s.Fence = false, None // these data cannot lead any more
 	m.do(Action{Kind: Release})
 }
