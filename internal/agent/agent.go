@@ -29,6 +29,7 @@ type Agent struct {
 	mem    *memory
 	watch  *watcher
 	trace  *tracer
+	echo   echoes
 
 	events chan failover.Event
 	status atomic.Pointer[Status]

@@ -52,7 +52,9 @@ func (a *Agent) execute(ctx context.Context, act failover.Action, own failover.O
 		case failover.ReadRecord:
 			lvl = a.log.Info
 		}
-		lvl("action", zap.Stringer("action", act.Kind), zap.Error(err))
+		if repeated, ok := a.echo.tell(act.Kind.String()+" "+err.Error(), time.Now()); ok {
+			lvl("action", zap.Stringer("action", act.Kind), zap.Error(err), zap.Int("repeated", repeated))
+		}
 	}
 	return e
 }

@@ -31,6 +31,7 @@ func (a *Agent) writeToken(ctx context.Context, act failover.Action, e *failover
 		e.Outcome = failover.Conflict // written, under another term than it names: write again
 	case t.Present:
 		e.Outcome, e.Token = failover.Done, t
+		a.watch.wrote(t)
 		a.log.Info("the pair token is written", zap.Uint64("generation", t.Generation), zap.Uint64("term", t.Term))
 		err = nil
 	case !sent:
