@@ -25,12 +25,14 @@ import (
 	"google.golang.org/grpc/backoff"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"twok/internal/lab"
 )
 
 // Real etcd for this package's tests: pairs on loopback with a short election
 // timeout, whose members can be killed, copied and started again.
 
-var versions = []string{"3.5", "3.6", "3.7"}
+var versions = lab.Minors
 
 // eachVersion runs f for every minor version of etcd.
 func eachVersion(t *testing.T, f func(t *testing.T, version string)) {
@@ -42,22 +44,14 @@ func eachVersion(t *testing.T, f func(t *testing.T, version string)) {
 	}
 }
 
-// etcdBinary returns the path of a real etcd: TWOK_ETCD_3_6, or the cache.
+// etcdBinary returns the path of a real etcd, from the cache of the tools.
 func etcdBinary(t testing.TB, version string) string {
 	t.Helper()
-	env := "TWOK_ETCD_" + strings.ReplaceAll(version, ".", "_")
-	p := os.Getenv(env)
-	if p == "" {
-		cache, err := os.UserCacheDir()
-		if err != nil {
-			t.Fatal(err)
-		}
-		p = filepath.Join(cache, "twok", "tmp-"+version, "etcd")
+	b, err := lab.Etcd(context.Background(), version, os.Stderr)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if _, err := os.Stat(p); err != nil {
-		t.Fatalf("no etcd %s: %v (set %s)", version, err, env)
-	}
-	return p
+	return b.Etcd
 }
 
 type member struct {

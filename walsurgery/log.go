@@ -62,6 +62,13 @@ func Inspect(lg *zap.Logger, walDir string) (l *Log, err error) {
 		var s *scan
 		s, err = scanDir(walDir)
 		if err == nil {
+			// Beside a running etcd what is behind the end is the present, not damage.
+			if locked, lerr := Locked(walDir); lerr == nil && !locked {
+				if err := s.checkBeyond(); err != nil {
+					s.close()
+					return nil, err
+				}
+			}
 			return &Log{lg: quiet(lg), dir: walDir, s: s, sum: s.summary()}, nil
 		}
 		passing := errors.Is(err, ErrCorrupt) || errors.Is(err, fs.ErrNotExist) && !errors.Is(err, ErrNoWAL)
@@ -93,6 +100,10 @@ func Open(lg *zap.Logger, walDir string) (l *Log, err error) {
 	}
 	s, err := scanDir(walDir)
 	if err != nil {
+		return nil, err
+	}
+	if err := s.checkBeyond(); err != nil {
+		s.close()
 		return nil, err
 	}
 	if s.mustRepair() {

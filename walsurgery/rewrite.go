@@ -251,6 +251,9 @@ func stage(walDir, staging string, newID uint64) error {
 		return err
 	}
 	defer src.close()
+	if err := src.checkBeyond(); err != nil {
+		return err
+	}
 	if err := os.Mkdir(staging, 0o700); err != nil {
 		return fmt.Errorf("rewrite WAL %s: %w", walDir, err)
 	}
