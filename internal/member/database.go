@@ -13,6 +13,7 @@ import (
 
 	"go.etcd.io/bbolt"
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
@@ -82,7 +83,13 @@ func readDatabase(lock *Lock) (database, error) {
 	err := guardDatabase(lock.path, func() error {
 		return lock.View(func(tx *bbolt.Tx) error {
 			// Here too, so that View ends its transaction and closes the backend.
-			return guardDatabase(lock.path, func() error { return db.read(tx) })
+			return guardDatabase(lock.path, func() error {
+				size, err := lock.size()
+				if err != nil {
+					return err
+				}
+				return db.read(tx, size)
+			})
 		})
 	})
 	switch {
@@ -94,6 +101,17 @@ func readDatabase(lock *Lock) (database, error) {
 		return database{}, err
 	}
 	return database{}, fmt.Errorf("read database %s: %w: %w", lock.path, ErrDatabase, err)
+}
+
+// size is that of the locked file.
+func (l *Lock) size() (int64, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var st unix.Stat_t
+	if err := unix.Fstat(l.fd, &st); err != nil {
+		return 0, fmt.Errorf("size of %s: %w", l.path, err)
+	}
+	return st.Size, nil
 }
 
 func lockLost(err error) bool {
@@ -112,7 +130,10 @@ func guardDatabase(path string, fn func() error) (err error) {
 	return fn()
 }
 
-func (db *database) read(tx *bbolt.Tx) error {
+func (db *database) read(tx *bbolt.Tx, size int64) error {
+	if tx.Size() > size {
+		return fmt.Errorf("the file has %d bytes, its pages need %d: it was cut off", size, tx.Size())
+	}
 	meta, keys := tx.Bucket(bucketMeta), tx.Bucket(bucketKey)
 	members, removed := tx.Bucket(bucketMembers), tx.Bucket(bucketRemoved)
 	if meta == nil || keys == nil || members == nil || removed == nil {

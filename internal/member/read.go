@@ -37,12 +37,10 @@ func Read(lock *Lock, log *walsurgery.Log, ask uint64) (failover.Data, error) {
 		d.Asked = term
 	}
 	db, err := readDatabase(lock)
-	if err == nil {
-		// The path must name what was read: a member directory that was exchanged
-		// meanwhile belongs to another log.
-		if verr := lock.Verify(); verr != nil {
-			err = fmt.Errorf("%w: %w", ErrLockLost, verr)
-		}
+	// The path must name what was read: a member directory that was exchanged meanwhile
+	// belongs to another log.
+	if verr := lock.Verify(); verr != nil && !errors.Is(err, ErrLockLost) {
+		err = fmt.Errorf("%w: %w", ErrLockLost, errors.Join(verr, err))
 	}
 	switch {
 	case errors.Is(err, ErrLockLost):
@@ -103,44 +101,53 @@ func sane(sum walsurgery.Summary, db database) (failover.Reason, error) {
 }
 
 // entryTerm is the term of the entry that wrote the applied token, zero if it is no
-// longer in the log. The nonce makes the value the only one of its kind; if entries of
-// several terms carry it all the same, one that is not term is returned, so that P4 denies.
+// longer in the log. The nonce makes the value the only one of its kind. If several entries carry it
+// all the same (a write that was repeated), the newest counts: an older one is of no higher term, and
+// of a lower one than it names it cannot be, since whoever wrote it had seen that term committed. In
+// doubt a term other than the named one is returned, so that P4 denies.
 //
-// Each entry adds at most one to the main revision (etcd server/storage/mvcc, storeTxnWrite.End), and the
-// newest revision in the database is no higher than the applied one. So the token's entry is at
-// least as far below consistent_index as its revision is below the newest.
+// Where it can be: each entry adds at most one to the main revision (etcd
+// server/storage/mvcc, storeTxnWrite.End), and the newest revision in the database is no higher than the
+// applied one. So the token's entry is at least as far below consistent_index as its revision
+// is below the newest. The search goes back from there; usually it ends soon.
 func entryTerm(log *walsurgery.Log, db database, term uint64) (uint64, error) {
-	since := uint64(db.newest - db.token.main)
-	if since >= db.applied {
+	since, first := uint64(db.newest-db.token.main), log.Summary().First.Index
+	if first == 0 || since >= db.applied {
 		return 0, nil
 	}
-	last := db.applied - since
-	if first := log.Summary().First.Index; first == 0 || first > last {
-		return 0, nil
+	end := db.applied - since + 1
+	for n := uint64(64); first < end; n = min(2*n, 4096) {
+		begin := max(first, end-min(n, end))
+		found, err := entryTermIn(log, begin, end, db.token.value, term)
+		if found != 0 || err != nil {
+			return found, err
+		}
+		end = begin
 	}
-	found := uint64(0)
+	return 0, nil
+}
+
+// entryTermIn looks at the entries begin to end-1.
+func entryTermIn(log *walsurgery.Log, begin, end uint64, value []byte, term uint64) (found uint64, err error) {
 	carries := false
 	w := walker{key: []byte(TokenKey),
-		put:    func(p *etcdserverpb.PutRequest) { carries = carries || bytes.Equal(p.Value, db.token.value) },
+		put:    func(p *etcdserverpb.PutRequest) { carries = carries || bytes.Equal(p.Value, value) },
 		remove: func() {},
 	}
-	for e := range log.Entries() {
-		if e.Index > last {
+	for e := range log.From(begin) {
+		if e.Index >= end {
 			break
 		}
-		if e.Kind != walsurgery.KindNormal {
-			if e.Err != nil && !errors.Is(e.Err, walsurgery.ErrUnexpectedFormat) {
-				return 0, fmt.Errorf("look for the token's entry: %w", e.Err)
-			}
-			continue
+		if e.Err != nil && !errors.Is(e.Err, walsurgery.ErrUnexpectedFormat) {
+			return 0, fmt.Errorf("look for the token's entry: %w", e.Err)
 		}
-		// The value stands in the entry as it is; what does not hold it need not be decoded.
-		if !bytes.Contains(e.Data, db.token.value) {
+		// The value stands in its entry as it is: what does not hold it need not be decoded.
+		if e.Kind != walsurgery.KindNormal || !bytes.Contains(e.Data, value) {
 			continue
 		}
 		carries = false
 		if err := w.data(e.Data); err != nil {
-			return 0, fmt.Errorf("look for the token's entry: entry %d: %w", e.Index, err)
+			return 0, fmt.Errorf("look for the token's entry: entry %d: %w: %w", e.Index, err, walsurgery.ErrUnexpectedFormat)
 		}
 		if carries && (found == 0 || found == term) {
 			found = e.Term
