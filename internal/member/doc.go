@@ -42,4 +42,31 @@
 //  6. Every wait ends with its context.
 //  7. One agent per data directory (P20): AgentLock. The file moves with the directory, so set
 //     aside <dataDir>/member, never the data directory itself.
+//
+// # What the data say
+//
+// [Read] fills failover.Data under both locks; [PeekDir] tells a starting agent who it is. Sources:
+//
+//   - WAL (walsurgery): member and cluster ID, hard state, end of the log, snapshot record.
+//   - bbolt `meta`: consistent_index, the applied index. Never meta.confState: it is
+//     written by a commit hook of its own and lags or leads.
+//   - bbolt `members` and `members_removed`: the applied configuration, in step with
+//     consistent_index. Proof: apply sets the applying index first, the membership store takes the batch
+//     transaction's lock, whose hook makes that index the consistent one, and puts the member before it
+//     unlocks; a commit needs the lock and writes both (etcd 3.5.35, 3.6.16, 3.7.3: etcdserver/server.go apply
+//     and getTxPostLockInsideApplyHook, membership store, backend/batch_tx.go, BackendHooks).
+//     TestMembersMatchAppliedIndex shows it.
+//   - bbolt `key`: the newest revision of [TokenKey], by a scan from the newest revision
+//     backwards that compares the key alone.
+//   - The entries after consistent_index: every operation on TokenKey and every configuration
+//     change, committed or not.
+//
+// Invariants, continued:
+//
+//  8. Reading changes nothing (a torn end is cut off by walsurgery.Open, before).
+//  9. What cannot be read, or contradicts itself, sets Data.Problem; what is not understood
+//     sets Token.Bad, Tail.Bad or Confs.Unknown. Either denies (P11).
+//  10. A damaged database ends in ErrDatabase, not in a panic or a fault. bbolt's pages have no
+//     checksum: damage that leaves a well-formed tree cannot be noticed here.
+//  11. A lock that was lost while reading is ErrLockLost, whatever else was found.
 package member
