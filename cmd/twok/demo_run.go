@@ -67,6 +67,21 @@ func (r *demoResult) add(x demoRound) {
 	r.WholeAfterHeal = worst(r.WholeAfterHeal, x.WholeAfterHeal)
 }
 
+// summary is the result of a good run in one line.
+func (r *demoResult) summary() string {
+	survivor := "nobody had to claim"
+	if r.Survivor != nil {
+		survivor = *r.Survivor + " survived"
+	}
+	text := fmt.Sprintf("nothing was lost of %d acknowledged writes; %s, generation %d", r.Acked, survivor, r.Generation)
+	if len(r.Rounds) > 1 {
+		text += fmt.Sprintf("; %d rounds, at most", len(r.Rounds))
+	} else {
+		text += ";"
+	}
+	return fmt.Sprintf("%s %.2f s from the cut to the first write and %.2f s from the heal to whole", text, *r.FirstWrite, *r.WholeAfterHeal)
+}
+
 // demo is one run.
 type demo struct {
 	cfg    lab.Config
@@ -149,6 +164,7 @@ func (d *demo) run(ctx context.Context) (result demoResult, err error) {
 			return result, fmt.Errorf("round %d of %d: %w", n, d.rounds, err)
 		}
 	}
+	d.tell.event(lab.Event{At: time.Now(), Kind: lab.EventDone, Text: result.summary(), Generation: result.Generation})
 	return result, nil
 }
 

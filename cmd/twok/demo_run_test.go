@@ -134,7 +134,7 @@ func (s shown) good(t *testing.T, cut lab.CutKind, rounds int) {
 		if s.Survivor != nil || s.Generation != 1 {
 			t.Errorf("survivor %v, generation %d: nobody should have claimed", s.Survivor, s.Generation)
 		}
-		s.inOrder(t, "start", "token", "whole", "cut", "heal", "first-write", "whole", "audit")
+		s.inOrder(t, "start", "token", "whole", "cut", "heal", "first-write", "whole", "audit", "done")
 		return
 	}
 	if s.Survivor == nil || s.Generation < uint64(1+rounds) {
@@ -147,7 +147,7 @@ func (s shown) good(t *testing.T, cut lab.CutKind, rounds int) {
 	lost := lab.Other(won)
 	s.inOrder(t, "start", "token", "whole", "cut", "no-leader "+won, "claim "+won, "stop "+won, "named "+won, "append "+won,
 		"lead "+won, "first-write", "heal", "learner "+lost, "rewritten "+lost, "caught-up "+lost, "hash "+lost,
-		"promoted "+lost, "token", "whole", "audit")
+		"promoted "+lost, "token", "whole", "audit", "done")
 }
 
 // TestDemoFast shows each cut with fast timing, one etcd release for each run in turn.

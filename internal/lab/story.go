@@ -34,6 +34,7 @@ const (
 	EventToken      EventKind = "token"       // the pair token was written (P14)
 	EventWhole      EventKind = "whole"       // both agents armed, the record says whole
 	EventAudit      EventKind = "audit"       // the audit is done
+	EventDone       EventKind = "done"        // everything is as it must be
 	EventFailed     EventKind = "failed"      // what should have happened did not
 )
 
