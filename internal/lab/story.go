@@ -50,9 +50,6 @@ type Event struct {
 // Story derives events from the agents' traces and what the demo itself knows.
 // It is for one goroutine at a time.
 type Story struct {
-	// After is the time before which trace lines are no part of the story.
-	After time.Time
-
 	led      map[string]bool // sites whose lead was told since the last cut
 	lost     map[string]bool // sites whose loss was told since the last cut
 	appended string          // the last site that appended and has not led yet
@@ -76,9 +73,6 @@ func (s *Story) Survivor() string { return s.survivor }
 
 // Trace is what one decision of site's agent adds to the story.
 func (s *Story) Trace(site string, l TraceLine) []Event {
-	if l.T.Before(s.After) {
-		return nil
-	}
 	var out []Event
 	add := func(k EventKind, format string, args ...any) {
 		out = append(out, Event{At: l.T.Time, Kind: k, Site: site, Text: fmt.Sprintf(format, args...), Generation: l.Generation})
