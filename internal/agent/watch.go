@@ -151,7 +151,7 @@ func (w *watcher) lookHere(ctx context.Context, n int) {
 			o.Voters, o.TokenRead = failover.Voters{}, false
 		}
 		o.Member, o.Cluster = st.Header.MemberId, st.Header.ClusterId
-		o.Leader, o.Term, o.Commit = st.Leader, st.RaftTerm, st.RaftIndex
+		o.Leader, o.Term, o.Commit, o.Learner = st.Leader, st.RaftTerm, st.RaftIndex, st.IsLearner
 		o.Version = rejoin.Minor(st.Version)
 		o.Alarm = slices.ContainsFunc(st.Errors, func(s string) bool { return strings.Contains(s, "NOSPACE") })
 		if !quiet || n%5 == 0 || o.Voters.Count == 0 || !o.TokenRead {
@@ -207,7 +207,6 @@ func (w *watcher) lookInside(ctx context.Context, o *failover.Obs) {
 	var ms []etcdapi.Member
 	var v failover.Voters
 	var ids []uint64
-	o.Learner = false
 	listed := false
 	for _, m := range resp.Members {
 		ms = append(ms, etcdapi.Member{ID: m.ID, Name: m.Name, PeerURLs: m.PeerURLs, ClientURLs: m.ClientURLs, Learner: m.IsLearner})

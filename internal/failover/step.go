@@ -139,12 +139,12 @@ func (m *machine) classify() {
 	switch {
 	case o.Etcd == EtcdUnknown:
 		return
-	case o.Etcd == EtcdLed && o.Voters.Count == 0:
-		return // a leader, but the own list is not known yet
-	case o.Etcd == EtcdLed && o.Learner:
+	case o.Etcd == EtcdLed && o.Learner: // a learner refuses to show its list
 		if !back {
 			next = CatchingUp
 		}
+	case o.Etcd == EtcdLed && o.Voters.Count == 0:
+		return // a leader, but the own list is not known yet
 	case o.Etcd == EtcdLed && o.Leader == o.Member && o.Voters.Count == 1:
 		next = Alone
 	case o.Etcd == EtcdLed && o.Leader == o.Member:
