@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -170,7 +169,7 @@ func TestDemoTotals(t *testing.T) {
 	if string(m["survivor"]) != "null" || string(m["whole_after_heal_s"]) != "null" {
 		t.Errorf("missing values are not null: %s", data)
 	}
-	if !strings.Contains(fmt.Sprintf("%s", m["rounds"]), `"survivor":"b"`) {
+	if !strings.Contains(string(m["rounds"]), `"survivor":"b"`) {
 		t.Errorf("rounds: %s", m["rounds"])
 	}
 }
