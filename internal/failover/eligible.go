@@ -17,6 +17,10 @@ const (
 // this record ID (P17). Anything missing or contradictory is a refusal (P11).
 func Eligible(rec arbiter.Record, d Data, seen uint64) (Ground, Reason) {
 	if r := sane(rec, d); r != None {
+		if r == RolledBack && d.Token.Present && d.Token.RecordID == rec.ID && d.Token.Generation < rec.Generation &&
+			rec.Survivor.ID != 0 && rec.Survivor.ID != d.Member {
+			r = NamedOther // a loser's log may well end before what the survivor confirmed
+		}
 		return NoGround, r
 	}
 	switch {

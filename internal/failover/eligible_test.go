@@ -100,6 +100,9 @@ func TestEligibleByToken(t *testing.T) {
 		// P10.
 		{"P10 log ends at the confirmation", func(r *arbiter.Record, _ *Data) { r.Confirmed = arbiter.Position{Index: 100, Term: 5} }, 0, None},
 		{"P10 log ends below the confirmation", func(r *arbiter.Record, _ *Data) { r.Confirmed = arbiter.Position{Index: 101, Term: 5} }, 0, RolledBack},
+		{"P10 a loser's log ends below the confirmation", func(r *arbiter.Record, d *Data) {
+			r.Confirmed, r.Survivor.ID, d.Token.Generation = arbiter.Position{Index: 101, Term: 5}, idB, 2
+		}, 0, NamedOther},
 		{"P10 confirmed with another term", func(r *arbiter.Record, d *Data) { r.Confirmed, d.Asked = arbiter.Position{Index: 80, Term: 4}, 5 }, 0, RolledBack},
 		{"P10 confirmed with this term", func(r *arbiter.Record, d *Data) { r.Confirmed, d.Asked = arbiter.Position{Index: 80, Term: 5}, 5 }, 0, None},
 		{"P10 confirmed index compacted away", func(r *arbiter.Record, d *Data) { r.Confirmed, d.Asked = arbiter.Position{Index: 40, Term: 4}, 0 }, 0, None},

@@ -42,7 +42,9 @@ func (s *site) perform(a Action) Event {
 	switch how {
 	case "lose":
 		e = Event{Kind: e.Kind}
-		s.added = 0
+		if a.Kind == AddLearner {
+			s.added = 0
+		}
 	case "own-412":
 		e.Outcome = Conflict
 	}

@@ -2,6 +2,7 @@ package failover
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -19,7 +20,7 @@ import (
 //	cut | heal [slow]         the link between the sites; slow: the etcds find each other after 40 ticks or a restart
 //	arbiter S up|down|silent  (silent: deadlines pass, swaps are unknown)
 //	next S ACTION HOW…        how the next actions of this kind end, see perform
-//	hold S ACTION | go S      an action stays out; go carries out all that were held
+//	hold S ACTION | carry S ACTION | go S   an action stays out; it happens now, its answer does not come yet; both (go S ACTION: this one)
 //	kill S | start S [forget] the agent; forget: with an empty state directory (F9)
 //	crash S | boot S          the etcd; it stays down in between
 //	write N                   client writes
@@ -83,7 +84,7 @@ func (w *world) command(cmd string, as []string) error {
 		return n
 	}
 	s := w.site(arg(0))
-	needs := map[string]bool{"arbiter": true, "next": true, "hold": true, "go": true, "kill": true, "start": true, "crash": true,
+	needs := map[string]bool{"arbiter": true, "next": true, "hold": true, "carry": true, "go": true, "kill": true, "start": true, "crash": true,
 		"boot": true, "tail": true, "version": true, "blind": true, "snapshot": true, "restore": true, "dup": true, "prefer": true}
 	if needs[cmd] && s == nil {
 		return fmt.Errorf("%s: which agent?", cmd)
@@ -117,8 +118,20 @@ func (w *world) command(cmd string, as []string) error {
 		} else {
 			s.next[k] = append(s.next[k], as[2:]...)
 		}
+	case "carry": // the held action happens now, its answer comes with go
+		k := kind(arg(1))
+		_, done := s.ready[k]
+		if i := slices.IndexFunc(s.queue, func(a Action) bool { return a.Kind == k }); i < 0 || done {
+			return fmt.Errorf("%s is not out", arg(1))
+		} else {
+			s.ready[k] = s.perform(s.queue[i])
+		}
 	case "go":
-		clear(s.held)
+		if k := kind(arg(1)); k != NoAction {
+			delete(s.held, k)
+		} else {
+			clear(s.held)
+		}
 		s.pump()
 	case "kill":
 		s.kill()
@@ -136,6 +149,9 @@ func (w *world) command(cmd string, as []string) error {
 	case "write":
 		fmt.Fprintf(&w.out, "%s\n", w.write(num(0)))
 	case "tail":
+		if !s.etcd.running || s.locked || len(s.etcd.log) == 0 {
+			return fmt.Errorf("no leader that could append")
+		}
 		for range num(1) {
 			s.etcd.log = append(s.etcd.log, entry{term: s.etcd.term})
 		}
@@ -159,6 +175,9 @@ func (w *world) command(cmd string, as []string) error {
 			}
 		}
 	case "flag":
+		if w.ver == 0 {
+			return fmt.Errorf("no record")
+		}
 		next := w.rec
 		if arg(0) == "drain" {
 			next.Drain = arg(1) == "on"
@@ -201,6 +220,9 @@ func (w *world) command(cmd string, as []string) error {
 		s.step(s.last)
 		s.pump()
 	case "prefer":
+		if !w.canLead(s) || !w.canLead(s.other()) || !w.joined() {
+			return fmt.Errorf("%s cannot take over", s.name)
+		}
 		for _, x := range w.sites {
 			x.etcd.leads = false
 		}
@@ -223,6 +245,7 @@ func (s *site) kill() {
 	}
 	s.up, s.queue, s.added = false, nil, 0
 	clear(s.held)
+	clear(s.ready)
 	if s.locked {
 		s.locked, s.won = false, false
 		s.startEtcd()

@@ -96,7 +96,7 @@ func walk(seed int64, quiet bool) (*world, []string) {
 	for range 60 {
 		s := string("ab"[r.Intn(2)])
 		k := kinds[r.Intn(len(kinds))]
-		switch r.Intn(24) {
+		switch r.Intn(29) {
 		case 0, 1:
 			do("cut")
 		case 2, 3:
@@ -115,6 +115,10 @@ func walk(seed int64, quiet bool) (*world, []string) {
 		case 9, 10:
 			do("hold " + s + " " + k)
 			do(fmt.Sprintf("tick %d", r.Intn(15)))
+			if r.Intn(2) == 0 {
+				do("carry " + s + " " + k)
+				do(fmt.Sprintf("tick %d", r.Intn(8)))
+			}
 			do(fmt.Sprintf("write %d", 1+r.Intn(3)))
 			switch r.Intn(5) {
 			case 0:
@@ -140,6 +144,16 @@ func walk(seed int64, quiet bool) (*world, []string) {
 			do("apply-late")
 		case 18:
 			do(fmt.Sprintf("write %d", 1+r.Intn(3)))
+		case 19:
+			do("flag " + []string{"drain", "pause"}[r.Intn(2)] + []string{" on", " off"}[r.Intn(2)])
+		case 20:
+			do("prefer " + s)
+		case 21:
+			do("blind " + s + []string{" on", " off"}[r.Intn(2)])
+		case 22:
+			if w.leader() == nil { // a former leader's entries that nobody else has
+				do(fmt.Sprintf("tail %s %d", s, 1+r.Intn(3)))
+			}
 		default:
 			do(fmt.Sprintf("tick %d", 1+r.Intn(25)))
 		}
@@ -152,7 +166,10 @@ func walk(seed int64, quiet bool) (*world, []string) {
 			do("start " + s.name)
 		}
 		do("boot " + s.name)
+		do("blind " + s.name + " off")
 	}
+	do("flag drain off")
+	do("flag pause off")
 	do("heal slow")
 	do("tick 300")
 	if !quiet {

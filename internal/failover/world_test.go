@@ -85,6 +85,7 @@ type site struct {
 	held  map[ActionKind]bool
 	next  map[ActionKind][]string // how the next actions of a kind end
 	last  Event
+	ready map[ActionKind]Event // carried out already, the answer is under way
 
 	won   bool   // the own claim was applied under the locks held now
 	added uint64 // the ID of the last learner that was surely added
@@ -105,7 +106,7 @@ var testParams = Params{
 func newWorld() *world {
 	w := &world{link: true, ids: idB, seen: map[[2]string]int{}, did: map[ActionKind]int{}}
 	for i, name := range []string{"a", "b"} {
-		s := &site{w: w, name: name, n: i, up: true, s: New(testParams, Own{}), seen: map[string]uint64{}, held: map[ActionKind]bool{}, next: map[ActionKind][]string{}, arb: "up"}
+		s := &site{w: w, name: name, n: i, up: true, s: New(testParams, Own{}), seen: map[string]uint64{}, held: map[ActionKind]bool{}, next: map[ActionKind][]string{}, ready: map[ActionKind]Event{}, arb: "up"}
 		s.etcd = etcd{id: idA + uint64(i), running: true, start: 1, version: v36, term: 1, log: []entry{{term: 1}}, commit: 1}
 		w.sites[i] = s
 	}
@@ -545,7 +546,12 @@ func (s *site) pump() {
 		}
 		a := s.queue[i]
 		s.queue = slices.Delete(s.queue, i, i+1)
-		s.last = s.perform(a)
+		e, ok := s.ready[a.Kind]
+		if !ok {
+			e = s.perform(a)
+		}
+		delete(s.ready, a.Kind)
+		s.last = e
 		s.w.settle()
 		s.step(s.last)
 	}
