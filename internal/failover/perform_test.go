@@ -24,6 +24,9 @@ func (s *site) perform(a Action) Event {
 	switch how {
 	case "fail":
 		e.Outcome = Failed
+		if a.Kind == Swap {
+			e.Why = RecordForbidden
+		}
 		if a.Kind == ReadRecord {
 			e.Status = Unavailable
 		}

@@ -19,7 +19,7 @@ import (
 //	tick [a|b] N              time passes
 //	cut | heal [slow]         the link between the sites; slow: the etcds find each other after 40 ticks or a restart
 //	arbiter S up|down|silent  (silent: deadlines pass, swaps are unknown)
-//	next S ACTION HOW…        how the next actions of this kind end, see perform
+//	next S ACTION HOW… [N]    how the next actions of this kind end, N times, see perform
 //	hold S ACTION | carry S ACTION | go S   an action stays out; it happens now, its answer does not come yet; both (go S ACTION: this one)
 //	kill S | start S [forget] the agent; forget: with an empty state directory (F9)
 //	crash S | boot S          the etcd; it stays down in between
@@ -116,7 +116,9 @@ func (w *world) command(cmd string, as []string) error {
 		if cmd == "hold" {
 			s.held[k] = true
 		} else {
-			s.next[k] = append(s.next[k], as[2:]...)
+			for range max(num(len(as)-1), 1) {
+				s.next[k] = append(s.next[k], slices.DeleteFunc(slices.Clone(as[2:]), func(a string) bool { return a[0] <= '9' })...)
+			}
 		}
 	case "carry": // the held action happens now, its answer comes with go
 		k := kind(arg(1))

@@ -233,6 +233,8 @@ type State struct {
 	TokStale  bool   // the term changed while the token was written: write again (P14)
 	TokenWait uint32 // ticks until a failed token write is tried again
 	NoteAge   uint32 // ticks since the last confirmation or mark
+	SwapWait  uint32 // ticks until a swap that failed (not a claim) is tried again
+	SwapWhy   Reason // why it failed: an arbiter that refuses writes would refuse a claim
 	Tidied    uint64 // generation whose leftovers were tidied
 }
 

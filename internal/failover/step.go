@@ -126,6 +126,7 @@ func (m *machine) count() {
 	s.NoteAge = up(s.NoteAge, p.ConfirmEach)
 	s.LossAge = up(s.LossAge, p.HoldWindow)
 	s.Hold, s.JoinWait, s.TokenWait, s.PreWait = down(s.Hold), down(s.JoinWait), down(s.TokenWait), down(s.PreWait)
+	s.SwapWait = down(s.SwapWait)
 	if o.Etcd == EtcdNoLeader || o.Etcd == EtcdLed {
 		s.StopWait = down(s.StopWait)
 	}
@@ -239,7 +240,12 @@ func (m *machine) swapped() {
 	case purpose == ForClaim:
 		m.claimSwapped()
 		return
-	case s.Phase == Deciding || s.Phase == Preparing:
+	case m.e.Outcome == Done:
+		s.SwapWhy = None
+	case m.e.Outcome != Conflict:
+		s.SwapWait, s.SwapWhy = max(s.P.RecordBusy, 1), m.e.Why
+	}
+	if s.Phase == Deciding || s.Phase == Preparing {
 		m.nudgeSection()
 		return
 	}
@@ -292,6 +298,9 @@ func (m *machine) siteReply(kind ActionKind) {
 
 // swap emits a swap of the record as last read.
 func (m *machine) swap(p Purpose, next arbiter.Record) bool {
+	if p != ForClaim && m.s.SwapWait > 0 {
+		return false
+	}
 	prev := m.s.RecVer
 	if p == ForCreate {
 		prev = arbiter.Absent

@@ -94,6 +94,9 @@ func (m *machine) leading() {
 	default:
 		s.Intent = false
 	}
+	if s.SwapWhy != None && (s.Why == None || s.Why == RecordMissing) {
+		s.Why = s.SwapWhy
+	}
 	every := s.P.RecordIdle
 	switch s.Why {
 	case RecordUnread:
@@ -143,7 +146,7 @@ func (m *machine) tokenWritten() {
 // about once a minute (P14, P15).
 func (m *machine) notes() {
 	s, o, rec := &m.s, m.s.Obs, &m.s.Rec
-	if o.Voters.Learners > 0 || s.Arb != NoAction {
+	if o.Voters.Learners > 0 || s.Arb != NoAction || s.SwapWait > 0 {
 		return
 	}
 	a, b := o.Voters.IDs[0], o.Voters.IDs[1]
@@ -187,7 +190,7 @@ func (m *machine) aloneRecord() {
 	if s.RecStatus != Readable || o.Etcd != EtcdLed || o.Voters.Count != 1 {
 		return
 	}
-	s.Why = None
+	s.Why = s.SwapWhy
 	known := s.TokKnown && s.Tok.Present && !s.Tok.Bad
 	switch {
 	case rec.ClusterID != o.Cluster:
@@ -215,7 +218,7 @@ func (m *machine) aloneRecord() {
 		s.Why = NamedOther
 	case m.overridden() != None:
 		m.fence(m.overridden())
-	case rec.Confirmed.Index == 0 || s.NoteAge >= s.P.ConfirmEach:
+	case (rec.Confirmed.Index == 0 || s.NoteAge >= s.P.ConfirmEach) && s.SwapWait == 0:
 		m.do(Action{Kind: Sample})
 	}
 }

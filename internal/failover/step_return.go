@@ -172,6 +172,9 @@ func (m *machine) memberChanged(kind ActionKind) {
 		m.do(Action{Kind: Stop})
 		return
 	}
+	if kind != Promote && m.e.Outcome != Done {
+		s.JoinWait = max(s.P.ListEvery, 1) // the list is read at once, the call not repeated at once
+	}
 	m.look()
 }
 
