@@ -452,8 +452,12 @@ func (p *pair) logLines(path string, with ...string) []string {
 	}
 }
 
-// floodLines is how often one warning may come in one test.
-const floodLines = 15
+// More lines of one kind than these within floodWindow are a flood.
+const (
+	floodWindow   = 10 * time.Second
+	floodWarnings = 12
+	floodNotes    = 60
+)
 
 // checkLogs: no panic of etcd, no flood of the agent's.
 func (p *pair) checkLogs() {
@@ -467,17 +471,24 @@ func (p *pair) checkLogs() {
 				}
 			}
 		}
-		count := map[string]int{}
+		seen := map[string][]time.Time{}
+		told := map[string]bool{}
 		for _, line := range p.agentLines(name) {
-			var m struct{ Level, Msg, Action, Error, Reason, Role string }
+			var m struct {
+				Level, Msg, Action, Error, Reason, Role, From, To string
+				TS                                                time.Time
+			}
 			if json.Unmarshal([]byte(line), &m) != nil || m.Level == "debug" {
 				continue
 			}
-			key := strings.Join([]string{m.Level, m.Msg, m.Action, m.Reason, m.Role}, " ")
-			if count[key]++; count[key] == floodLines && (m.Level == "warn" || m.Level == "error") {
-				p.Errorf("the agent of %s floods its log: %s", name, line)
+			key := strings.Join([]string{m.Level, m.Msg, m.Action, m.Reason, m.Role, m.From, m.To}, " ")
+			limit := floodNotes
+			if m.Level != "info" {
+				limit = floodWarnings
 			}
-			if count[key] == 4*floodLines && m.Level == "info" {
+			seen[key] = append(seen[key], m.TS)
+			if n := len(seen[key]); n > limit && m.TS.Sub(seen[key][n-1-limit]) < floodWindow && !told[key] {
+				told[key] = true
 				p.Errorf("the agent of %s floods its log: %s", name, line)
 			}
 		}
