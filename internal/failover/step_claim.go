@@ -238,6 +238,7 @@ func (m *machine) won() {
 		m.giveUp(AppendFailed)
 		return
 	}
+	s.Seen = max(s.Seen, s.Mine.Generation) // the record has been there (P17)
 	m.enter(Appending)
 }
 
