@@ -33,9 +33,14 @@
 //     last frames of the last segment where etcd itself takes it for a torn
 //     write. Nothing that could not be read is passed over: an entry that cannot
 //     be decoded is reported as KindOther, and callers deny.
+//     etcd takes a frame longer than its file, or a zero length, for the end of the
+//     log wherever it is in the last segment. Here it is ErrCorrupt when records
+//     follow that can only have been written after a sync (damage.go). Damage with
+//     nothing but one unsynced save behind it cannot be told from a torn write.
 //  4. Apply appends only. At every instant the log on disk is one that Raft
 //     could have written itself: etcd started on it neither panics nor loses a
-//     committed entry, and a new Open, Plan, Apply completes it (P9).
+//     committed entry, and a new Open, Plan, Apply completes it (P9). A log on
+//     which an append would not be legal is refused by Plan (Summary.Inconsistent).
 //  5. RewriteID leaves either the old log or the complete new one under the
 //     WAL's name, never neither, never a mixture. It deletes nothing but its own
 //     unfinished copies; the replaced log stays as "<wal>.before-<old ID>".

@@ -129,10 +129,28 @@ func TestAppendKilledAtEachStep(t *testing.T) {
 			i := n % 2
 			m, other := cr.restore(t, i), fmt.Sprintf("%x", cr.ids[1-i])
 			before := entriesOf(t, m.wal())
+			l, err := Inspect(nil, m.wal())
+			if err != nil {
+				t.Fatal(err)
+			}
+			old := l.Summary()
+			p, err := l.Plan([]uint64{cr.ids[1-i]})
+			if err != nil {
+				t.Fatal(err)
+			}
+			l.Close()
 			mustDie(t, step, "append", m.wal(), other)
 			after := entriesOf(t, m.wal())
 			if len(after) < len(before) || !slices.EqualFunc(after[:len(before)], before, sameEntry) {
 				t.Fatalf("%s: %d entries before, %d after, or changed ones", step, len(before), len(after))
+			}
+			l, err = Inspect(nil, m.wal())
+			if err != nil {
+				t.Fatal(err)
+			}
+			l.Close()
+			if got, want := l.Summary(), durableAt(step, old, p); got.HardState != want.HardState || got.Last != want.Last {
+				t.Fatalf("%s: durable is %s, should be %+v at %s", step, got, want.HardState, want.Last)
 			}
 			idles(t, m)
 			mustCut(t, "append", m.wal(), other)
@@ -141,6 +159,21 @@ func TestAppendKilledAtEachStep(t *testing.T) {
 			m.kill()
 		}
 	})
+}
+
+// durableAt is what the disk must hold when the append was killed at a step (P8).
+func durableAt(step string, old Summary, p Plan) Summary {
+	out := Summary{HardState: old.HardState, Last: old.Last}
+	voted := HardState{Term: p.Term, Vote: p.Owner.MemberID, Commit: old.Commit}
+	switch step {
+	case stepAppendHardState:
+		out.HardState = voted
+	case stepAppendEntries, stepAppendCommit: // the commit is not synced yet
+		out.HardState, out.Last = voted, p.End
+	case stepAppendSynced:
+		out.HardState, out.Last = HardState{Term: p.Term, Vote: p.Owner.MemberID, Commit: p.End.Index}, p.End
+	}
+	return out
 }
 
 // A step that fails instead leaves what the kill leaves, and an error.
@@ -189,9 +222,9 @@ func TestRewriteKilledAtEachStep(t *testing.T) {
 				t.Fatalf("%s: the log holds other entries", step)
 			}
 			idles(t, m.at(t, copied(t, m.dir)))
-			aside := mustCut(t, "rewrite", m.wal(), "beef")
-			if step == stepRewriteAside {
-				aside = m.wal() + fmt.Sprintf(".before-%x", cr.ids[0])
+			aside := m.wal() + fmt.Sprintf(".before-%x", cr.ids[0])
+			if said := mustCut(t, "rewrite", m.wal(), "beef"); said != aside && step != stepRewriteAside {
+				t.Fatalf("%s: done again: set aside as %q", step, said)
 			}
 			if m.id() != newID || dirHash(t, aside) != hash {
 				t.Fatalf("%s: done again: %x, old log in %q", step, m.id(), aside)
