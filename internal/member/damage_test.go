@@ -27,8 +27,9 @@ import (
 func stopped(t *testing.T, minor string) *pair {
 	t.Helper()
 	p := startPair(t, minor, lab.Fast)
-	p.put(p.encode(p.token(1)))
-	p.must(p.Site("b").WaitServing(p.within(patience)))
+	p.put(p.encode(p.token(1))) // revision 2
+	_, err := p.client("b").Put(p.within(patience), "later", "x")
+	p.must(err)
 	p.stop()
 	return p
 }
@@ -204,12 +205,49 @@ func TestWrongDatabase(t *testing.T) {
 		p.must(os.WriteFile(path, whole, 0o600))
 	}
 
+	// Revisions that do not descend: the scan must not be led in circles.
+	swapped := bytes.ReplaceAll(whole, revision(2), revision(200))
+	if bytes.Equal(swapped, whole) {
+		t.Fatal("no revision 2 in the file")
+	}
+	p.must(os.WriteFile(path, swapped, 0o600))
+	if d, err := p.tryRead("a", nil); !unreadable(d, err) {
+		t.Errorf("revisions out of order: problem %s, %v, %+v", d.Problem, err, d)
+	}
+
 	// A database beside another member's log.
 	other, err := os.ReadFile(DBPath(p.Site("b").DataDir))
 	p.must(err)
 	p.must(os.WriteFile(path, other, 0o600))
 	if d, err := p.tryRead("a", nil); err != nil || d.Member != p.ids["a"] || d.Name != "a" {
 		t.Errorf("the other member's database, which holds the same: %+v, %v", d, err)
+	}
+}
+
+// The additions of the two first members are the log's first entries. With only
+// the first one applied, the second is in the tail: it counts, unless its ID was removed before.
+//
+// Rules: P5.
+func TestRemovedStaysRemoved(t *testing.T) {
+	p := stopped(t, "3.7")
+	first, second := p.ids["a"], p.ids["b"]
+	site := "a"
+	if first > second { // etcd adds them in the order of their IDs
+		first, second, site = second, first, "b"
+	}
+	id := fmt.Appendf(nil, "%x", second)
+	p.edit(site, func(tx *bbolt.Tx) error {
+		return errors.Join(tx.Bucket(bucketMembers).Delete(id),
+			tx.Bucket(bucketMeta).Put(keyApplied, binary.BigEndian.AppendUint64(nil, 1)))
+	})
+	d, err := p.tryRead(site, nil)
+	if want := (failover.Voters{Count: 1, IDs: [2]uint64{first}}); err != nil || d.Confs.Applied != want || d.Confs.Others != 1 || d.Confs.Other != second || !d.Confs.AnyAlone {
+		t.Errorf("the second addition in the tail: %+v, %v", d.Confs, err)
+	}
+	p.edit(site, func(tx *bbolt.Tx) error { return tx.Bucket(bucketRemoved).Put(id, []byte("removed")) })
+	d, err = p.tryRead(site, nil)
+	if err != nil || d.Confs.Others != 0 || !d.Confs.Self || d.Confs.Remove[0] != 0 {
+		t.Errorf("and it was removed: %+v, %v", d.Confs, err)
 	}
 }
 
