@@ -31,7 +31,7 @@ import (
 //	version S 3.6|3.7, blind S on|off, snapshot S, restore S, apply-late, dup S, prefer S, third up|down
 //	show
 //
-// Rules: P1, P2, P3, P4, P5, P7, P8, P10, P11, P12, P13, P14, P16, P17, P20; F1, F2, F3, F5, F6, F7, F8, F9, F16, F29, F30, F32, F33, F35, F36, F37.
+// Rules: P1, P2, P3, P4, P5, P7, P8, P9, P10, P11, P12, P13, P14, P16, P17, P19, P20; F1, F2, F3, F5, F6, F7, F9, F10, F11, F16, F19, F22, F29, F32, F33, F35, F36, F37.
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/script", func(t *testing.T, path string) {
 		w := newWorld()

@@ -361,8 +361,9 @@ func (s *site) obs() Obs {
 	}
 	if o.Etcd == EtcdLed {
 		o.Member, o.Cluster = e.id, clusterID
-		ms, _ := e.conf(e.commit)
-		o.Voters = voters(ms)
+		if ms, _ := e.conf(e.commit); !o.Learner { // a learner refuses to show its list
+			o.Voters = voters(ms)
+		}
 	}
 	return o
 }
