@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-var walks = flag.Int("walks", 250, "random walks of TestRandomWalks")
+var walks = flag.Int("walks", 160, "random walks of TestRandomWalks")
 var walkSeed = flag.Int64("walk-seed", 0, "run this one random walk and print it")
 
 // Random commands in a world of two agents. World and site check after every
