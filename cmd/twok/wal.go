@@ -104,6 +104,13 @@ type hexID uint64
 func (h hexID) String() string               { return strconv.FormatUint(uint64(h), 16) }
 func (h hexID) MarshalText() ([]byte, error) { return []byte(h.String()), nil }
 
+// UnmarshalText reads what MarshalText wrote.
+func (h *hexID) UnmarshalText(b []byte) error {
+	id, err := strconv.ParseUint(string(b), 16, 64)
+	*h = hexID(id)
+	return err
+}
+
 // walReport is what `twok wal inspect --json` prints.
 type walReport struct {
 	Dir     string `json:"dir"`

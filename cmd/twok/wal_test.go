@@ -45,13 +45,12 @@ func TestWALInspect(t *testing.T) {
 			}
 			dec := json.NewDecoder(strings.NewReader(out))
 			dec.DisallowUnknownFields()
-			if err := dec.Decode(&struct {
-				*walReport
-				Member, Cluster, Vote string
-				Voters, Learners      []string
-				Changes, Tail         []map[string]any
-			}{walReport: &r}); err != nil || dec.More() {
+			r = walReport{}
+			if err := dec.Decode(&r); err != nil || dec.More() {
 				t.Fatalf("not one object: %v\n%s", err, out)
+			}
+			if len(r.Voters) != 2 || len(r.Changes) != 4 || len(r.Tail) != 3 || r.Tail[2].Index != r.Last.Index {
+				t.Fatalf("%s", out)
 			}
 			if r.Locked || r.Torn || r.Inconsistent != "" || r.Last.Index < 20 || r.Commit > r.Last.Index || r.Segments != 1 {
 				t.Fatalf("%s", out)
