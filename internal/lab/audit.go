@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -14,14 +15,17 @@ import (
 )
 
 // AuditMember is one member as the audit reaches it: by its real ports.
-type AuditMember struct{ Name, ClientURL, PeerURL string }
+type AuditMember struct {
+	Name, ClientURL, PeerURL string
+	TLS                      *TLS // nil: plain text
+}
 
 // AuditMembers are both sites of the cluster.
 func (c *Cluster) AuditMembers() []AuditMember {
 	var m []AuditMember
 	for _, name := range Sites {
 		s := c.sites[name]
-		m = append(m, AuditMember{Name: name, ClientURL: s.ClientURL, PeerURL: s.PeerURL})
+		m = append(m, AuditMember{Name: name, ClientURL: s.ClientURL, PeerURL: s.PeerURL, TLS: c.cfg.TLS})
 	}
 	return m
 }
@@ -97,7 +101,11 @@ func Audit(ctx context.Context, w *Writer, members []AuditMember) (AuditReport, 
 	bad := map[string]bool{}
 	var lists []string
 	for i, m := range members {
-		cl, err := dialEtcd(m.ClientURL)
+		cfg, err := m.TLS.Client()
+		if err != nil {
+			return r, fmt.Errorf("audit: client of %s: %w", m.Name, err)
+		}
+		cl, err := dialEtcd(m.ClientURL, cfg)
 		if err != nil {
 			return r, fmt.Errorf("audit: client of %s: %w", m.Name, err)
 		}
@@ -249,7 +257,11 @@ func (r *AuditReport) hashesOnce(ctx context.Context, members []AuditMember) err
 	var compact []int64
 	hashes := map[string]uint32{}
 	for _, m := range members {
-		h, c, err := HashKV(ctx, m.PeerURL, r.Revision)
+		cfg, err := m.TLS.Client()
+		if err != nil {
+			return fmt.Errorf("%s: %w", m.Name, err)
+		}
+		h, c, err := hashKV(ctx, cfg, m.PeerURL, r.Revision)
 		if err != nil {
 			return fmt.Errorf("%s: %w", m.Name, err)
 		}
@@ -270,6 +282,14 @@ func (r *AuditReport) hashesOnce(ctx context.Context, members []AuditMember) err
 // (0: its newest) and for its compact revision. Learners and members without a
 // leader answer as well. A revision that the member does not have yet is an error.
 func HashKV(ctx context.Context, peerURL string, revision int64) (hash uint32, compactRevision int64, err error) {
+	return hashKV(ctx, nil, peerURL, revision)
+}
+
+func hashKV(ctx context.Context, cfg *tls.Config, peerURL string, revision int64) (hash uint32, compactRevision int64, err error) {
+	client := http.DefaultClient
+	if cfg != nil {
+		client = &http.Client{Transport: &http.Transport{TLSClientConfig: cfg, DisableKeepAlives: true}}
+	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	body := fmt.Sprintf(`{"revision":%d}`, revision)
@@ -277,7 +297,7 @@ func HashKV(ctx context.Context, peerURL string, revision int64) (hash uint32, c
 	if err != nil {
 		return 0, 0, err
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
 		return 0, 0, err
 	}

@@ -51,6 +51,8 @@ type Config struct {
 
 	// EtcdOf replaces Etcd at some site (mixed versions).
 	EtcdOf map[string]Binaries
+	// TLS makes etcd's ports https. Nil: plain text.
+	TLS *TLS
 	// EtcdFlags are added at both sites.
 	EtcdFlags []string
 
@@ -140,8 +142,8 @@ func (c *Cluster) layout(ports []int) error {
 			EtcdLog:   filepath.Join(c.cfg.Dir, name, "etcd.log"),
 			AgentLog:  filepath.Join(c.cfg.Dir, name, "agent.log"),
 			Trace:     filepath.Join(c.cfg.Dir, name, "trace.jsonl"),
-			ClientURL: fmt.Sprintf("http://127.0.0.1:%d", ports[3*i]),
-			PeerURL:   fmt.Sprintf("http://127.0.0.1:%d", ports[3*i+1]),
+			ClientURL: fmt.Sprintf("%s://127.0.0.1:%d", c.cfg.TLS.scheme(), ports[3*i]),
+			PeerURL:   fmt.Sprintf("%s://127.0.0.1:%d", c.cfg.TLS.scheme(), ports[3*i+1]),
 			HealthURL: fmt.Sprintf("http://127.0.0.1:%d/health", ports[3*i+2]),
 			health:    fmt.Sprintf("127.0.0.1:%d", ports[3*i+2]),
 			arbiter:   c.Arbiter,
@@ -154,11 +156,11 @@ func (c *Cluster) layout(ports []int) error {
 			own        string
 			advertised *string
 		}{{s.ClientURL, &s.AdvertisedClientURL}, {s.PeerURL, &s.AdvertisedPeerURL}} {
-			k, err := c.Network.Link(other, name, p.own[len("http://"):])
+			k, err := c.Network.Link(other, name, p.own[len(c.cfg.TLS.scheme()+"://"):])
 			if err != nil {
 				return err
 			}
-			*p.advertised = "http://" + k.Addr()
+			*p.advertised = c.cfg.TLS.scheme() + "://" + k.Addr()
 		}
 		if c.cfg.CutArbiter && c.Arbiter != "" {
 			u, err := url.Parse(c.Arbiter)

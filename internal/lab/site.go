@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -74,6 +75,7 @@ func (s *Site) EtcdArgs() []string {
 			"--heartbeat-interval", strconv.FormatInt(t.Heartbeat.Milliseconds(), 10),
 			"--election-timeout", strconv.FormatInt(t.Election.Milliseconds(), 10))
 	}
+	args = append(args, cfg.TLS.etcdFlags()...)
 	return append(append(args, cfg.EtcdFlags...), s.change.etcdFlags...)
 }
 
@@ -100,6 +102,7 @@ func (s *Site) AgentArgs() []string {
 	if cfg.Timing != Default && cfg.Mode != Supervise { // with etcd's flags behind "--" the agent knows
 		args = append(args, "--election-timeout", cfg.Timing.Election.String())
 	}
+	args = append(args, cfg.TLS.agentFlags()...)
 	args = append(append(args, cfg.AgentFlags...), s.change.agentFlags...)
 	if cfg.Mode == Supervise {
 		args = append(append(args, "--"), s.EtcdArgs()...)
@@ -263,7 +266,13 @@ func (s *Site) reap() {
 func (s *Site) PauseRestarter() { s.restarter.setPaused(true) }
 
 // Client is a client of this member's real client port alone. The caller closes it.
-func (s *Site) Client() (*clientv3.Client, error) { return dialEtcd(s.ClientURL) }
+func (s *Site) Client() (*clientv3.Client, error) {
+	cfg, err := s.c.cfg.TLS.Client()
+	if err != nil {
+		return nil, err
+	}
+	return dialEtcd(s.ClientURL, cfg)
+}
 
 // WaitServing waits until the member answers a linearizable read.
 func (s *Site) WaitServing(ctx context.Context) error {
@@ -290,9 +299,10 @@ func (s *Site) WaitServing(ctx context.Context) error {
 }
 
 // dialEtcd is a client of one endpoint that notices soon when a member is back.
-func dialEtcd(endpoint string) (*clientv3.Client, error) {
+func dialEtcd(endpoint string, cfg *tls.Config) (*clientv3.Client, error) {
 	return clientv3.New(clientv3.Config{
 		Endpoints: []string{endpoint},
+		TLS:       cfg,
 		Logger:    zap.NewNop(),
 		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.3, Jitter: 0.1, MaxDelay: 100 * time.Millisecond},

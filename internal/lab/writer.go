@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
@@ -32,6 +33,8 @@ type WriterConfig struct {
 	Size int
 	// Prefix of every key. Default "/lab/". Two writers on one cluster need two.
 	Prefix string
+	// TLS towards https endpoints. Nil: none, or etcd's defaults.
+	TLS *tls.Config
 }
 
 // Writer writes unique keys, each once, and remembers the outcome of each: 8
@@ -74,7 +77,7 @@ func StartWriter(cfg WriterConfig) (*Writer, error) {
 	cfg.Size = max(cfg.Size, 16)
 	w := &Writer{cfg: cfg, start: time.Now(), log: make([][]int64, cfg.Clients)}
 	for _, e := range cfg.Endpoints {
-		c, err := dialEtcd(e)
+		c, err := dialEtcd(e, cfg.TLS)
 		if err != nil {
 			for _, c := range w.clients {
 				c.Close()

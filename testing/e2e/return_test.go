@@ -254,7 +254,5 @@ func TestReturnWithDamagedWAL(t *testing.T) {
 	if err != nil || len(aside) != 1 {
 		t.Fatalf("set aside: %q, %v", aside, err)
 	}
-	if after := digest(t, filepath.Join(aside[0], "wal")); after != before {
-		t.Errorf("the WAL that was set aside is not what it was")
-	}
+	unchanged(t, "the WAL that was set aside", filepath.Join(aside[0], "wal"), before)
 }
