@@ -159,6 +159,9 @@ func (a *Agent) readRecord(ctx context.Context, e *failover.Event) error {
 }
 
 func (a *Agent) swap(ctx context.Context, act failover.Action, own failover.Own, e *failover.Event) error {
+	if act.Claim && act.Record.Survivor.Name == "" {
+		act.Record.Survivor.Name = a.mem.site().Name // for people (P17: the record may not know it any more)
+	}
 	b, err := arbiter.Encode(act.Record)
 	if err != nil {
 		e.Outcome, e.Why = failover.Failed, failover.RecordGarbage
