@@ -1,0 +1,52 @@
+package sim
+
+import (
+	"fmt"
+	"strings"
+
+	"twok/internal/failover"
+)
+
+// coverage counts the cells of phase and event that the cores went through.
+type coverage struct {
+	cells [32][32]uint64
+}
+
+func (c *coverage) note(p failover.Phase, e failover.EventKind) { c.cells[p][e]++ }
+
+func (c *coverage) add(o *coverage) {
+	for i := range c.cells {
+		for j := range c.cells[i] {
+			c.cells[i][j] += o.cells[i][j]
+		}
+	}
+}
+
+func (c *coverage) count() (n int) {
+	for i := range c.cells {
+		for _, x := range c.cells[i] {
+			if x > 0 {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// String is the table phase x event.
+func (c *coverage) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%-13s", "")
+	for _, e := range failover.EventKinds() {
+		fmt.Fprintf(&b, " %9.9s", e)
+	}
+	b.WriteByte('\n')
+	for _, p := range failover.Phases() {
+		fmt.Fprintf(&b, "%-13s", p)
+		for _, e := range failover.EventKinds() {
+			fmt.Fprintf(&b, " %9d", c.cells[p][e])
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}

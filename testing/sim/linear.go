@@ -1,0 +1,54 @@
+package sim
+
+import (
+	"math"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+)
+
+type input struct {
+	write bool
+	val   uint64
+}
+
+// register is one key: a write sets it, a read sees it.
+func registerModel(initial uint64) porcupine.Model {
+	return porcupine.Model{
+		Init: func() any { return initial },
+		Step: func(state, in, out any) (bool, any) {
+			i := in.(input)
+			if i.write {
+				return true, i.val
+			}
+			return out.(uint64) == state.(uint64), state
+		},
+	}
+}
+
+// judge looks at what clients saw: every key is linearizable, where an operation
+// without an answer may have happened at any time after its call, or never.
+func (w *world) judge(initial [keys]uint64) {
+	for k := range keys {
+		var ops []porcupine.Operation
+		for i, o := range w.ops {
+			if o.key != k || (o.ret == 0 && !o.write) {
+				continue
+			}
+			p := porcupine.Operation{ClientId: i, Input: input{o.write, o.val}, Call: o.call, Output: o.val, Return: o.ret}
+			if o.ret == 0 {
+				p.Return = math.MaxInt64
+			}
+			ops = append(ops, p)
+		}
+		if len(ops) == 0 {
+			continue
+		}
+		switch porcupine.CheckOperationsTimeout(registerModel(initial[k]), ops, 5*time.Second) {
+		case porcupine.Illegal:
+			w.violation("the operations on key %d are not linearizable: %s", k, w.history(k))
+		case porcupine.Unknown:
+			w.violation("the operations on key %d were not checked in time", k)
+		}
+	}
+}
