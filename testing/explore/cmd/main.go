@@ -1,0 +1,54 @@
+// Command cmd explores the core (package explore).
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"runtime/pprof"
+	"strings"
+	"time"
+
+	"twok/testing/explore"
+)
+
+func main() {
+	var o explore.Options
+	seeds := flag.String("seeds", "", "names of starts, with commas; empty: all")
+	off := flag.String("off", "", "rules that are off")
+	flag.BoolVar(&o.Third, "third", false, "a user adds and removes a third member")
+	flag.BoolVar(&o.Operators, "operators", false, "drains, removals by hand")
+	flag.BoolVar(&o.Rare, "rare", false, "lost memory, confirmations that become due")
+	flag.IntVar(&o.Depth, "depth", 0, "moves after the start")
+	flag.IntVar(&o.States, "states", 0, "how many states at most")
+	flag.IntVar(&o.Longest, "longest", 9, "log entries above what everybody has")
+	d := flag.Duration("for", time.Minute, "how long")
+	prof := flag.String("profile", "", "write a CPU profile")
+	flag.Parse()
+	var err error
+	if o.Off, err = explore.ParseSwitches(*off); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(2)
+	}
+	if *seeds != "" {
+		o.Seeds = strings.Split(*seeds, ",")
+	}
+	if *prof != "" {
+		f, _ := os.Create(*prof)
+		pprof.StartCPUProfile(f)
+		defer pprof.StopCPUProfile()
+	}
+	o.Until = time.Now().Add(*d)
+	o.Level = func(depth int, r *explore.Result) {
+		fmt.Printf("depth %2d: %9d states, %10d moves, %6.1fs\n", depth, r.States, r.Steps, r.Took.Seconds())
+	}
+	r, err := explore.NewSearch(o).Run()
+	fmt.Printf("%d states, %d moves, %d complete levels, %d cut off, %.1fs, complete %v\n", r.States, r.Steps, r.Depth, r.CutOff, r.Took.Seconds(), r.Complete)
+	if err != nil {
+		fmt.Println(err)
+	}
+	if r.Found != nil {
+		fmt.Print(r.Found)
+		r.Found.Replay(os.Stdout)
+	}
+}

@@ -1,0 +1,365 @@
+package explore
+
+import (
+	"fmt"
+	"strings"
+
+	"twok/arbiter"
+	"twok/internal/failover"
+)
+
+// Op is what a move does.
+type Op uint8
+
+// The moves. A and B are a site, a member or an action's slot; How is an action's way.
+const (
+	Cut Op = iota
+	Heal
+	FarCut  // the third member's link to A
+	FarHeal //
+	Elect
+	Lead // A applies what it may, wins an election and does all that it can
+	ElectLost
+	StepDown
+	Rep    // A sends B the next entry
+	RepAll // A sends B all entries
+	Ack    // A hears what B has
+	Apply  // one entry
+	ApplyAll
+	Persist
+	Restart // etcd A crashes and starts
+	Sync    // the leader does all that it can
+	Put     // a client's write at leader A
+	Learn   // A is told that it is removed
+	Run     // agent A ticks, and everything it asks for is done
+	Tick    // agent A ticks
+	Do      // agent A's action in slot B ends so
+	Go      // everything agent A has out is done
+	Deliver // the reply in slot B arrives at agent A
+	Die     // agent A dies and starts
+	Forget  // the same, without its memory
+	Due     // agent A's next confirmation or mark is due
+	Apply1  // the store applies late swap A
+	Arrive  // the late token transaction arrives
+	AddThird
+	DropThird
+	DropOther // the user removes the other member, through leader A
+	Drain     // the user claims for A with the drain flag
+	DropDrained
+	Undrain
+	Rollback // the store forgets the last claim (A1 off)
+	numOps
+)
+
+var opNames = [numOps]string{"cut", "heal", "far-cut", "far-heal", "elect", "lead", "elect-lost", "step-down", "rep", "rep-all", "ack", "apply", "apply-all",
+	"persist", "restart", "sync", "put", "learn", "run", "tick", "do", "go", "deliver", "die", "forget", "due", "late-swap", "late-token",
+	"add-third", "drop-third", "drop-other", "drain", "drop-drained", "undrain", "rollback"}
+
+// Move is one step of the environment or of an agent.
+type Move struct {
+	Op   Op
+	A, B uint8
+	How  How
+}
+
+func (m Move) pack() uint32 {
+	return uint32(m.Op)<<24 | uint32(m.A)<<16 | uint32(m.B)<<8 | uint32(m.How)
+}
+func unpack(v uint32) Move {
+	return Move{Op: Op(v >> 24), A: uint8(v >> 16), B: uint8(v >> 8), How: How(v)}
+}
+
+var slotNames = [2]string{"arbiter", "site"}
+
+func (m Move) String() string {
+	f := []string{opNames[m.Op]}
+	switch m.Op {
+	case Cut, Heal, Sync, Arrive, Undrain, Rollback:
+	case Apply1:
+		f = append(f, fmt.Sprint(m.A))
+	case Rep, RepAll, Ack:
+		f = append(f, string("abc"[m.A]), string("abc"[m.B]))
+	case Do:
+		f = append(f, string("abc"[m.A]), slotNames[m.B], howNames[m.How])
+	case Deliver:
+		f = append(f, string("abc"[m.A]), slotNames[m.B])
+	default:
+		f = append(f, string("abc"[m.A]))
+	}
+	return strings.Join(f, " ")
+}
+
+// ParseMove reads what String writes.
+func ParseMove(line string) (Move, error) {
+	f := strings.Fields(line)
+	for _, m := range allMoves {
+		if m.String() == strings.Join(f, " ") {
+			return m, nil
+		}
+	}
+	return Move{}, fmt.Errorf("no move %q", line)
+}
+
+// flip exchanges the sites.
+func (m Move) flip() Move {
+	x := func(v uint8) uint8 {
+		if v < 2 {
+			return 1 - v
+		}
+		return v
+	}
+	switch m.Op {
+	case Apply1:
+	case Rep, RepAll, Ack:
+		m.A, m.B = x(m.A), x(m.B)
+	default:
+		m.A = x(m.A)
+	}
+	return m
+}
+
+var allMoves = func() (ms []Move) {
+	for op := range numOps {
+		switch op {
+		case Cut, Heal, Sync, Arrive, Undrain, Rollback:
+			ms = append(ms, Move{Op: op})
+		case Rep, RepAll, Ack:
+			for a := range uint8(3) {
+				for b := range uint8(3) {
+					if a != b {
+						ms = append(ms, Move{Op: op, A: a, B: b})
+					}
+				}
+			}
+		case Elect, Lead, ElectLost, StepDown, Apply, ApplyAll, Persist, Restart, Put, Learn, AddThird, DropThird:
+			for a := range uint8(3) {
+				ms = append(ms, Move{Op: op, A: a})
+			}
+		case Do:
+			for a := range uint8(2) {
+				for b := range uint8(2) {
+					for h := range numHows {
+						ms = append(ms, Move{Op: op, A: a, B: b, How: h})
+					}
+				}
+			}
+		case Deliver:
+			for a := range uint8(2) {
+				ms = append(ms, Move{Op: op, A: a}, Move{Op: op, A: a, B: 1})
+			}
+		default:
+			for a := range uint8(2) {
+				ms = append(ms, Move{Op: op, A: a})
+			}
+		}
+	}
+	return ms
+}()
+
+// Moves lists the moves that this exploration makes.
+func (x Options) moves() (ms []Move) {
+	for _, m := range allMoves {
+		switch m.Op {
+		case FarCut, FarHeal, AddThird, DropThird:
+			if !x.Third {
+				continue
+			}
+		case DropOther, Drain, DropDrained, Undrain:
+			if !x.Operators {
+				continue
+			}
+		case Rollback:
+			if !x.Off.has(A1) {
+				continue
+			}
+		case Forget, Due:
+			if !x.Rare {
+				continue
+			}
+		}
+		if !x.Third && (m.A == 2 || (m.B == 2 && m.Op != Do)) && m.Op != Do {
+			continue
+		}
+		ms = append(ms, m)
+	}
+	return ms
+}
+
+// Apply makes a move. It returns false if it is not possible; then w is spoilt.
+func (w *World) Apply(m Move) bool {
+	a, b := int(m.A), int(m.B)
+	ok := w.apply(m, a, b)
+	if ok && !w.Broken() {
+		w.check()
+	}
+	return ok
+}
+
+func (w *World) apply(m Move, a, b int) bool {
+	switch m.Op {
+	case Cut:
+		w.Link = !w.Link
+		return !w.Link
+	case Heal:
+		w.Link = !w.Link
+		return w.Link
+	case FarCut, FarHeal:
+		w.Far[a] = !w.Far[a]
+		return w.Far[a] == (m.Op == FarHeal) && w.Nodes[2].ID != 0
+	case Elect:
+		return w.elect(a, false)
+	case Lead:
+		w.applyAll(a)
+		if !w.elect(a, false) {
+			return false
+		}
+		w.sync()
+		return true
+	case ElectLost:
+		return w.elect(a, true)
+	case StepDown:
+		return w.stepDown(a)
+	case Rep, RepAll:
+		if m.Op == RepAll && len(w.Nodes[a].Log)-len(w.Nodes[b].Log) < 2 {
+			return false
+		}
+		return w.replicate(a, b, m.Op == RepAll)
+	case Ack:
+		return w.acknowledge(a, b)
+	case Apply:
+		return w.applyOne(a)
+	case ApplyAll:
+		return w.Nodes[a].Commit-w.Nodes[a].Applied > 1 && w.applyAll(a)
+	case Persist:
+		return w.persist(a)
+	case Restart:
+		if !w.alive(a) {
+			return false
+		}
+		w.boot(a)
+		return true
+	case Sync:
+		w.sync()
+		return true
+	case Put:
+		return w.Nodes[a].Leader && len(w.Nodes[a].Log) < w.Max-2 && w.propose(a, Entry{Kind: Write})
+	case Learn:
+		return w.learn(a)
+	case Run:
+		w.tick(a)
+		w.run(a)
+		return true
+	case Tick:
+		w.tick(a)
+		return true
+	case Do:
+		return w.perform(a, b, m.How)
+	case Go:
+		return w.run(a)
+	case Deliver:
+		return w.deliver(a, b)
+	case Die:
+		w.die(a)
+		return true
+	case Forget:
+		w.Sites[a].Own, w.Sites[a].Seen = failover.Own{}, 0
+		w.die(a)
+		return true
+	case Due:
+		if w.Sites[a].S.NoteAge == never {
+			return false
+		}
+		w.Sites[a].S.NoteAge = never
+		return true
+	case Apply1:
+		if w.Late[a] == nil {
+			return false
+		}
+		w.put(w.Late[a])
+		w.Late[a] = nil
+		return true
+	case Arrive:
+		return w.arrive()
+	}
+	return w.operator(m, a)
+}
+
+// operator has the moves of people.
+func (w *World) operator(m Move, a int) bool {
+	n := &w.Nodes[a]
+	switch m.Op {
+	case AddThird:
+		if w.Nodes[2].ID != 0 || !w.propose(a, Entry{Kind: Add, ID: w.IDs + 1, Site: 2}) {
+			return false
+		}
+		w.IDs++
+		w.Nodes[2] = Node{ID: w.IDs, Up: true, Start: 1}
+		return true
+	case DropThird:
+		return w.Nodes[2].ID != 0 && a != 2 && w.propose(a, Entry{Kind: Remove, ID: w.Nodes[2].ID})
+	case DropOther:
+		return w.Nodes[1-a].ID != 0 && w.drop(a)
+	case Drain:
+		t := w.token(n, n.Applied)
+		if w.Ver == 0 || w.Rec.Drain || !w.alive(a) {
+			return false
+		}
+		pair, ok := w.pairOf(a)
+		if !w.Off.has(P19Whole) && (!n.Leader || !w.linear(a) || !ok || t.Gen != w.Rec.Generation ||
+			w.Rec.WholeGeneration != w.Rec.Generation || w.Rec.WholeMembers != pair) {
+			return false
+		}
+		d := w.data(a, 0)
+		next := failover.Claim(w.Rec, d, "", w.stamp())
+		next.Drain = true
+		next.Fork = arbiter.Position{Index: d.Last.Index + 1, Term: uint64(n.Term)}
+		w.force(next)
+		return true
+	case DropDrained:
+		return w.Rec.Drain && (w.Rec.Survivor.ID == n.ID || w.Off.has(P19Leads)) && w.drop(a)
+	case Undrain:
+		if !w.Rec.Drain {
+			return false
+		}
+		next := w.Rec
+		next.Drain = false
+		w.force(next)
+		return true
+	case Rollback:
+		if w.Rec.History[0].First == 0 {
+			return false
+		}
+		next := w.Rec
+		k := 0
+		for k+1 < arbiter.HistoryLen && next.History[k+1].First != 0 {
+			k++
+		}
+		next.Generation = next.History[k].First - 1
+		next.History[k] = arbiter.HistoryEntry{}
+		next.Survivor.ID = 0
+		if k > 0 {
+			next.Survivor.ID = next.History[k-1].Survivor
+		}
+		next.Confirmed, next.MarkGeneration, next.MarkIndex = arbiter.Position{}, 0, 0
+		next.WholeGeneration = next.Generation
+		next.ClaimNonce = "n0"
+		w.force(next)
+		return true
+	}
+	return false
+}
+
+// drop removes the other site's member, through the leader a.
+func (w *World) drop(a int) bool {
+	c := w.conf(&w.Nodes[a], w.Nodes[a].Applied)
+	return c.find(w.Nodes[1-a].ID) != nil && w.linear(a) && w.propose(a, Entry{Kind: Remove, ID: w.Nodes[1-a].ID})
+}
+
+// force is an operator's swap of the record as it is.
+func (w *World) force(next arbiter.Record) {
+	w.Nons++
+	next.Nonce = tag(w.Nons)
+	w.Rec = next
+	w.Vers++
+	w.Ver = w.Vers
+}

@@ -1,0 +1,435 @@
+package explore
+
+import (
+	"twok/arbiter"
+	"twok/internal/failover"
+)
+
+// How an action ends.
+type How uint8
+
+// The ways. Each action has those that its reply can be.
+const (
+	OK    How = iota // carried out, and the reply arrives
+	Fail             // not carried out, and the reply says so
+	Lose             // carried out as far as the own part goes, the reply is Unknown
+	Later            // not yet: the reply is Unknown, the effect may come
+	Keep             // carried out, the reply is under way
+	Tear1            // an append that ends after the first hard state; the agent dies
+	Tear2            // an append that ends before the last hard state; the agent dies
+	numHows
+)
+
+var howNames = [numHows]string{"ok", "fail", "lose", "late", "keep", "tear1", "tear2"}
+
+func (w *World) step(i int, e failover.Event) {
+	s := &w.Sites[i]
+	w.Off.event(w, i, &e)
+	e.Stamp = w.stamp()
+	e.RecordID = recordID
+	next, acts := failover.Step(s.S, e)
+	if next.NoteAge < never {
+		next.NoteAge = 0
+	}
+	s.S = next
+	for _, a := range acts {
+		slot := site
+		if a.Kind == failover.ReadRecord || a.Kind == failover.Swap {
+			slot = arb
+		}
+		if s.Out[slot] != nil || s.Back[slot] != nil {
+			w.violate("C1", "%s has two actions in one slot", w.name(i))
+			return
+		}
+		if a.Kind == failover.Release && next.Held {
+			w.violate("C2", "%s releases an etcd that has to stay down (P16)", w.name(i))
+		}
+		if a.Kind == failover.Rewrite && (a.ID == 0 || a.ID != s.Added) && !w.Off.any() {
+			w.violate("C3", "%s rewrites to an ID that the survivor did not add (P12)", w.name(i))
+		}
+		a.Record.Reason = ""
+		w.Off.action(w, i, &a)
+		s.Out[slot] = &a
+	}
+}
+
+// tick lets the agent see what is there now.
+func (w *World) tick(i int) { w.step(i, failover.Event{Kind: failover.Tick, Obs: w.obs(i)}) }
+
+// perform carries the action in the slot out. It says whether this way exists.
+func (w *World) perform(i, slot int, how How) bool {
+	s := &w.Sites[i]
+	a := s.Out[slot]
+	if a == nil || (how == Keep && (s.Back[slot] != nil || slot == site && a.Kind != failover.LookAtList && a.Kind != failover.Compare && a.Kind != failover.Sample)) {
+		return false
+	}
+	e := failover.Event{Kind: a.Kind.Reply()}
+	s.Out[slot] = nil
+	switch how {
+	case Fail:
+		e.Outcome = failover.Failed
+		if a.Kind == failover.ReadRecord {
+			e.Status = failover.Unavailable
+		}
+	default:
+		if !w.carry(i, a, how, &e) {
+			s.Out[slot] = a
+			return false
+		}
+	}
+	if how == Tear1 || how == Tear2 {
+		w.die(i)
+		return true
+	}
+	if how == Keep {
+		s.Back[slot] = &e
+		return true
+	}
+	w.step(i, e)
+	return true
+}
+
+// deliver hands over a reply that was under way.
+func (w *World) deliver(i, slot int) bool {
+	s := &w.Sites[i]
+	if s.Back[slot] == nil {
+		return false
+	}
+	e := *s.Back[slot]
+	s.Back[slot] = nil
+	w.step(i, e)
+	return true
+}
+
+// run carries out whatever is out until nothing is.
+func (w *World) run(i int) bool {
+	s := &w.Sites[i]
+	did := false
+	for n := 0; n < 40 && !w.Broken(); n++ {
+		switch {
+		case s.Back[arb] != nil:
+			w.deliver(i, arb)
+		case s.Back[site] != nil:
+			w.deliver(i, site)
+		case s.Out[site] != nil:
+			if !w.perform(i, site, OK) {
+				w.perform(i, site, Fail)
+			}
+		case s.Out[arb] != nil:
+			if !w.perform(i, arb, OK) {
+				w.perform(i, arb, Fail)
+			}
+		default:
+			return did
+		}
+		did = true
+	}
+	return did
+}
+
+// die ends the agent and starts it again. What it had out is not carried out.
+func (w *World) die(i int) {
+	s := &w.Sites[i]
+	s.Out, s.Back = [2]*failover.Action{}, [2]*failover.Event{}
+	s.Added, s.Won = 0, false
+	s.S = failover.New(Params, s.Own)
+	s.S.NoteAge = never
+	if s.Locked {
+		s.Locked, s.Running = false, false
+		w.boot(i)
+	}
+}
+
+func (w *World) read(i int, e *failover.Event) {
+	e.Outcome = failover.Done
+	if w.Ver == 0 {
+		e.Status = failover.Absent
+		return
+	}
+	s := &w.Sites[i]
+	s.Seen = max(s.Seen, w.Rec.Generation)
+	e.Status, e.Record, e.Version, e.Seen = failover.Readable, w.Rec, arbiter.At(tag(w.Ver)), s.Seen
+}
+
+// put is the store's compare-and-swap.
+func (w *World) put(a *failover.Action) bool {
+	at := uint32(0)
+	if a.Prev.Exists() {
+		at = untag(a.Prev.Tag())
+	}
+	if at != w.Ver && !w.Off.has(P1) {
+		return false
+	}
+	w.Rec = a.Record
+	w.Vers++
+	w.Ver = w.Vers
+	return true
+}
+
+// carry has the action's effect. Not every action has every way.
+func (w *World) carry(i int, a *failover.Action, how How, e *failover.Event) bool {
+	s, n := &w.Sites[i], &w.Nodes[i]
+	simple := how == OK || how == Keep
+	switch a.Kind {
+	case failover.ReadRecord:
+		if simple {
+			w.read(i, e)
+		}
+		return simple
+	case failover.Swap:
+		return w.swap(i, a, how, e)
+	case failover.Append:
+		return w.appendEntries(i, a, how, e)
+	case failover.RemoveLearner, failover.AddLearner, failover.Promote:
+		return w.member(i, a, how, e)
+	case failover.WriteToken:
+		return w.writeToken(i, a, how, e)
+	case failover.Rewrite:
+		if how != OK && how != Lose {
+			return false
+		}
+		if how == OK {
+			e.Outcome = failover.Done
+		}
+		n.ID = a.ID
+		for j := range w.Nodes {
+			w.Nodes[j].Match[i] = 0
+		}
+		if !a.Keep {
+			n.Log, n.HS, n.DB, n.Term = nil, 0, 0, 0
+		}
+		n.Vote, s.Added = 0, 0
+		w.halt(i)
+		return true
+	}
+	if !simple {
+		return false
+	}
+	e.Outcome = failover.Done
+	switch a.Kind {
+	case failover.Stop:
+		if !s.Locked {
+			s.Locked, s.Won = true, false
+			s.Running = w.Off.has(P7Lock)
+			if !s.Running {
+				w.halt(i)
+			}
+		}
+	case failover.ReadData:
+		if s.Running {
+			w.persist(i)
+		}
+		e.Data = w.data(i, a.Index)
+	case failover.Release:
+		if s.Locked || !n.Up {
+			s.Locked, s.Running = false, false
+			w.boot(i)
+		}
+		s.Won = false
+	case failover.Restart:
+		w.boot(i)
+	case failover.LookAtList:
+		if !w.list(i, &e.List) {
+			return false
+		}
+	case failover.Compare:
+		o := 1 - i
+		if n.ID != a.ID || !w.meets(o, i) || !w.reaches(o) {
+			return false
+		}
+		w.replicate(o, i, true)
+		w.acknowledge(o, i)
+		w.applyAll(o)
+		w.replicate(o, i, true)
+		w.applyAll(i)
+		m := &w.Nodes[o]
+		e.Equal = len(n.Log) == len(m.Log)
+		for k := range min(len(n.Log), len(m.Log)) {
+			e.Equal = e.Equal && n.Log[k] == m.Log[k]
+		}
+	case failover.Sample:
+		if !w.reaches(i) || n.Applied == 0 || n.Log[n.Applied-1].Term != n.Term {
+			return false
+		}
+		e.Position = arbiter.Position{Index: uint64(n.Applied), Term: uint64(n.Log[n.Applied-1].Term)}
+	}
+	return true
+}
+
+// swap: late swaps stay in the store's queue; of those that can still be applied.
+func (w *World) swap(i int, a *failover.Action, how How, e *failover.Event) bool {
+	s := &w.Sites[i]
+	if a.Claim {
+		s.Own = s.S.Mine
+	}
+	if w.Off.has(P7Order) && a.Claim && s.Locked {
+		w.operate(i, &failover.Action{Remove: s.S.Data.Confs.Remove, Term: s.S.Data.Term + 1}, 2)
+	}
+	switch how {
+	case OK, Lose, Keep:
+		e.Outcome = failover.Conflict
+		if w.put(a) {
+			e.Outcome = failover.Done
+			s.Won = s.Won || (a.Claim && s.Locked)
+			if a.Claim && s.Locked {
+				w.holdsAll(i, "claims")
+			}
+		}
+		if how == Lose {
+			e.Outcome = failover.Unknown
+		}
+		return true
+	case Later:
+		for k := range w.Late {
+			if w.Late[k] == nil || (prevOf(w.Late[k]) != w.Ver && !w.Off.has(P1)) {
+				w.Late[k] = a
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// operate is the surgery (P8), as far as stage: 0 the first hard state, 1 the entries, 2 all.
+func (w *World) operate(i int, a *failover.Action, stage int) {
+	n := &w.Nodes[i]
+	s := &w.Sites[i]
+	if s.Running {
+		s.Running = false
+		w.halt(i)
+	}
+	if w.Off.has(P8Truncate) {
+		n.Log = n.Log[:max(n.HS, min(n.DB, len(n.Log)))]
+		n.Log = n.Log[:len(n.Log):len(n.Log)]
+	}
+	n.Term, n.Vote = uint32(a.Term), n.ID
+	if w.Off.has(P8Term) {
+		n.Term--
+	}
+	if stage == 0 {
+		return
+	}
+	var es []Entry
+	for _, id := range a.Remove {
+		if id != 0 {
+			es = append(es, Entry{Kind: Remove, Term: n.Term, ID: id})
+		}
+	}
+	if len(es) == 0 {
+		es = append(es, Entry{Term: n.Term})
+	}
+	for k := range es {
+		w.UIDs++
+		es[k].UID = w.UIDs
+	}
+	w.holdsAll(i, "operates")
+	n.push(es...)
+	if stage == 2 {
+		n.HS = len(n.Log)
+		w.commit(i, len(n.Log))
+	}
+	w.halt(i)
+}
+
+func (w *World) appendEntries(i int, a *failover.Action, how How, e *failover.Event) bool {
+	s, n := &w.Sites[i], &w.Nodes[i]
+	if !s.Locked || (how != OK && how != Tear1 && how != Tear2) {
+		return false
+	}
+	if w.Off.has(P7Order) {
+		e.Outcome = failover.Done
+		return how == OK
+	}
+	if !s.Won && !w.Off.any() {
+		w.violate("S5", "%s operates without its own swap under these locks (P7)", w.name(i))
+		return true
+	}
+	if uint64(n.Term)+1 != a.Term && !w.Off.any() {
+		w.violate("S5", "%s operates on data that it did not decide on (P7)", w.name(i))
+		return true
+	}
+	stage := map[How]int{OK: 2, Tear1: 0, Tear2: 1}[how]
+	w.operate(i, a, stage)
+	e.Outcome = failover.Done
+	return true
+}
+
+// list is a linearizable member list through the other member's client port.
+func (w *World) list(i int, l *failover.List) bool {
+	o := 1 - i
+	ld, ok := w.leaderOf(o)
+	if !w.Link || !w.alive(o) || !ok || !w.linear(ld) || w.Nodes[o].Applied < w.Nodes[ld].Commit {
+		return false
+	}
+	c := w.conf(&w.Nodes[o], w.Nodes[o].Applied)
+	*l = failover.List{OK: true, Leader: w.Nodes[ld].ID, Cluster: cluster, Version: version, Voters: coreVoters(c)}
+	for _, p := range c.Peers[:c.N] {
+		switch {
+		case p.ID == w.Nodes[i].ID && p.Learner:
+			l.Self = failover.ListedLearner
+		case p.ID == w.Nodes[i].ID:
+			l.Self = failover.ListedVoter
+		case p.Learner && int(p.Site) == i:
+			l.Leftover = p.ID
+		case p.Learner:
+			l.Stranger = p.ID
+		}
+	}
+	return true
+}
+
+// linear says whether a leader answers linearizable reads: it has committed in its
+// own term, and a quorum answers it.
+func (w *World) linear(i int) bool {
+	n := &w.Nodes[i]
+	return w.reaches(i) && n.Commit > 0 && n.Log[n.Commit-1].Term == n.Term
+}
+
+// member is a membership call at the other side's leader. Lose: proposed, applied
+// when the moves say so.
+func (w *World) member(i int, a *failover.Action, how How, e *failover.Event) bool {
+	o := 1 - i
+	n := &w.Nodes[o]
+	if (how != OK && how != Lose) || !w.Link || !w.alive(o) || !n.Leader {
+		return false
+	}
+	c := w.conf(n, n.Applied)
+	x := Entry{Kind: Remove, ID: a.ID}
+	switch a.Kind {
+	case failover.AddLearner:
+		for _, p := range c.Peers[:c.N] {
+			if p.Learner || int(p.Site) == i {
+				return false
+			}
+		}
+		x = Entry{Kind: AddLearner, ID: w.IDs + 1, Site: uint8(i)}
+	case failover.Promote:
+		x.Kind = Promote
+		if p := c.find(a.ID); p == nil || !p.Learner || n.Match[i] == 0 || n.Match[i] < len(n.Log)-1 {
+			return false // etcd promotes at 90 % of the log
+		}
+	case failover.RemoveLearner:
+		if c.find(a.ID) == nil {
+			return false
+		}
+	}
+	if !w.propose(o, x) {
+		return false
+	}
+	if a.Kind == failover.AddLearner {
+		w.IDs++
+	}
+	if how == Lose {
+		return true
+	}
+	at := len(n.Log)
+	w.applyAll(o)
+	if n.Applied < at {
+		return true // no answer before it is applied
+	}
+	e.Outcome = failover.Done
+	if a.Kind == failover.AddLearner {
+		e.ID, w.Sites[i].Added = x.ID, x.ID
+	}
+	return true
+}
