@@ -309,6 +309,13 @@ func TestRewriteLeftovers(t *testing.T) {
 	if r, err := Replaced(dir); err != nil || len(r) != 3 {
 		t.Fatalf("%v %v", r, err)
 	}
+	// A staging directory of the WAL's own ID may hold the old log: whatever can be
+	// read of it, it is kept.
+	must(t, os.Mkdir(stagingName(dir, 0x20), 0o700))
+	must(t, os.WriteFile(filepath.Join(stagingName(dir, 0x20), namesIn(t, dir)[0]), []byte("unreadable"), 0o600))
+	if aside, err = RewriteID(nil, dir, 0x20); err != nil || aside != dir+".before-leftover" || len(namesIn(t, aside)) != 1 {
+		t.Fatalf("%q %v", aside, err)
+	}
 	// A foreign file in a staging directory stops everything.
 	must(t, os.Mkdir(stagingName(dir, 0x78), 0o700))
 	foreign := filepath.Join(stagingName(dir, 0x78), "precious")
