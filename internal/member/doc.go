@@ -49,7 +49,7 @@
 //
 //   - WAL (walsurgery): member and cluster ID, hard state, end of the log, snapshot record.
 //   - bbolt `meta`: consistent_index, the applied index. Never meta.confState: it is
-//     written by a commit hook of its own and lags or leads.
+//     set apart from the index, and lagged after a promotion (etcd-facts.md).
 //   - bbolt `members` and `members_removed`: the applied configuration, in step with
 //     consistent_index. Proof: apply sets the applying index first, the membership store takes the batch
 //     transaction's lock, whose hook makes that index the consistent one, and puts the member before it
