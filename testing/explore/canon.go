@@ -14,11 +14,11 @@ import (
 //
 //   - the sites' names are exchanged;
 //   - member IDs, nonces, versions and entry IDs are numbered by first appearance,
-//     starts of an etcd by rank (nothing but equality is ever asked of them);
+//     generations by rank, an earlier start of an etcd is as good as any other;
 //   - what all logs have, have applied and have on disk is folded into Base, and
-//     indices, terms and generations count from there. What lies below is one value: no rule
+//     indices and terms count from there. What lies below is one value: no rule
 //     tells apart two indices below everything that is left;
-//   - generations that no token or record is at any more, and their history;
+//   - the history of generations that no token and no record is at any more;
 //   - late swaps of versions that the record has left;
 //   - fields that are written before they are read (codec.go).
 type encoder struct {
@@ -28,10 +28,9 @@ type encoder struct {
 
 	fold     int // entries folded into Base
 	first    uint64
-	minGen   uint64
-	rank     [3][4]uint32 // starts, ascending
-	ranks    [3]int
-	ctx      int // whose starts are meant
+	old      uint64   // generations up to this one are history
+	gens     []uint64 // all that are left, ascending
+	ctx      int      // whose starts are meant
 	ids      []uint64
 	nonces   []uint32
 	vers     []uint32
@@ -87,14 +86,60 @@ func (x *encoder) trm(v uint64) uint64 {
 	return v - x.first + 2
 }
 
+// g is the rank of a generation. Only their order is ever asked for, and whether one
+// follows another directly where both are there.
 func (x *encoder) g(v uint64) uint64 {
-	switch {
-	case v == 0:
+	if v == 0 {
 		return 0
-	case v < x.minGen:
-		return 1
 	}
-	return v - x.minGen + 2
+	i, _ := slices.BinarySearch(x.gens, v)
+	return uint64(i + 1)
+}
+
+// collect gathers the generations that a value holds.
+func (x *encoder) collect(p *plan, at unsafe.Pointer) {
+	for i := range p.gens {
+		l := &p.gens[i]
+		q := unsafe.Add(at, l.off)
+		switch l.cl {
+		case history:
+			for h := (*[arbiter.HistoryLen]arbiter.HistoryEntry)(q); len(h) > 0; {
+				for k := range h {
+					if h[k].First == 0 {
+						break
+					}
+					if !x.forgotten(h, k, (*arbiter.Record)(at)) {
+						x.add(h[k].First)
+						x.add(h[k].Last)
+					}
+				}
+				break
+			}
+		case record:
+			if rec := (*arbiter.Record)(q); rec.ID != "" && *rec != x.w.Rec {
+				x.collect(recordPlan, q)
+			}
+		case entries: // by hand
+		case pointer:
+			if t := *(*unsafe.Pointer)(q); t != nil {
+				x.collect(l.sub, t)
+			}
+		default:
+			x.add(load(q, l.size))
+		}
+	}
+}
+
+func (x *encoder) add(v uint64) {
+	if v != 0 && !slices.Contains(x.gens, v) {
+		x.gens = append(x.gens, v)
+	}
+}
+
+// forgotten says whether no rule will read this part of a history again.
+func (x *encoder) forgotten(h *[arbiter.HistoryLen]arbiter.HistoryEntry, k int, rec *arbiter.Record) bool {
+	newest := k+1 == arbiter.HistoryLen || h[k+1].First == 0
+	return h[k].Last <= x.old && (!newest || rec.WholeGeneration == rec.Generation)
 }
 
 func (x *encoder) idOf(v uint64) uint64 {
@@ -120,10 +165,8 @@ func (x *encoder) value(cl class, v uint64) uint64 {
 		}
 		return number(&x.uids, uint32(v))
 	case start:
-		for i := range x.ranks[x.ctx] {
-			if x.rank[x.ctx][i] == uint32(v) {
-				return uint64(i)
-			}
+		if v != 0 && uint32(v) == x.w.Nodes[x.ctx].Start {
+			return 1
 		}
 		return 0
 	}
@@ -233,9 +276,7 @@ func (x *encoder) past(h *[arbiter.HistoryLen]arbiter.HistoryEntry, rec *arbiter
 		if h[i].First == 0 {
 			break
 		}
-		old := h[i].Last < x.minGen || h[i].Last == x.minGen
-		newest := i+1 == arbiter.HistoryLen || h[i+1].First == 0
-		if old && (!newest || rec.WholeGeneration == rec.Generation) {
+		if x.forgotten(h, i, rec) {
 			continue
 		}
 		x.put(1)
@@ -262,14 +303,44 @@ func (x *encoder) entry(e *Entry) {
 
 // Canonical is the canonical form of w, and whether the sites are exchanged in it.
 func Canonical(w *World) (form []byte, flipped bool) {
+	switch w.order() {
+	case -1:
+		return encode(w), false
+	case 1:
+		f := *w
+		f.flip()
+		return encode(&f), true
+	}
 	a := encode(w)
 	f := *w
 	f.flip()
-	b := encode(&f)
-	if bytes.Compare(b, a) < 0 {
+	if b := encode(&f); bytes.Compare(b, a) < 0 {
 		return b, true
 	}
 	return a, false
+}
+
+// order compares the sites by what differs most often.
+func (w *World) order() int {
+	key := func(i int) uint64 {
+		n, s := &w.Nodes[i], &w.Sites[i]
+		v := uint64(n.Commit)<<56 | uint64(n.Applied&15)<<52 | uint64(len(n.Log)&15)<<48 | uint64(n.HS&15)<<44 | uint64(n.DB&15)<<40 |
+			uint64(n.Term&255)<<32 | uint64(s.S.Phase)<<24 | uint64(s.S.Why)<<16
+		for k, f := range []bool{n.Leader, n.Dead, s.Locked, s.Out[0] != nil, s.Out[1] != nil, w.Rec.Survivor.ID == n.ID} {
+			if f {
+				v |= 1 << k
+			}
+		}
+		return v
+	}
+	a, b := key(0), key(1)
+	switch {
+	case a > b:
+		return -1
+	case a < b:
+		return 1
+	}
+	return 0
 }
 
 // flip exchanges the sites.
@@ -338,9 +409,8 @@ func encode(w *World) []byte {
 		base.Conf, base.Tok = w.conf(&n, x.fold), w.token(&n, x.fold)
 	}
 	base.Tok.Entry, base.Tok.Term = 0, 0
-	x.minGen = w.minGen(&base)
+	x.generations(&base)
 	for i := range w.Nodes {
-		x.starts(i)
 		if w.Nodes[i].ID != 0 {
 			x.idOf(w.Nodes[i].ID)
 		}
@@ -358,15 +428,20 @@ func encode(w *World) []byte {
 	for i := range w.Sites {
 		x.ctx = i
 		s := &w.Sites[i]
-		if !x.reassert && (s.S.Mine.End.Index|s.S.Mine.Fork.Index|s.Own.End.Index|s.Own.Fork.Index) != 0 {
-			c := *s // only a reassertion reads them
+		c := *s
+		if !x.reassert { // only a reassertion reads them
 			c.S.Mine.End, c.S.Mine.Fork, c.Own.End, c.Own.Fork = arbiter.Position{}, arbiter.Position{}, arbiter.Position{}, arbiter.Position{}
-			s = &c
 		}
-		x.walk(sitePlan, unsafe.Pointer(s))
+		if c.S.StopStart != w.Nodes[i].Start { // etcd was started since
+			c.S.StopVer = arbiter.Version{}
+		}
+		if c.S.Phase != failover.Joining && c.S.Phase != failover.Preparing {
+			c.S.List = failover.List{}
+		}
+		x.walk(sitePlan, unsafe.Pointer(&c))
 	}
 	for _, a := range w.Late {
-		if a == nil || prevOf(a) != w.Ver && !w.Off.has(P1) {
+		if w.stale(a) {
 			x.put(0)
 			continue
 		}
@@ -436,21 +511,6 @@ func (w *World) mentions(id uint64) bool {
 	return false
 }
 
-func (x *encoder) starts(i int) {
-	w := x.w
-	vs := []uint32{w.Nodes[i].Start}
-	if i < 2 {
-		vs = append(vs, w.Sites[i].S.StopStart)
-	}
-	if w.Txn != nil && int(w.Txn.Site) == i {
-		vs = append(vs, w.Txn.Start)
-	}
-	vs = append(vs, 0)
-	slices.Sort(vs)
-	vs = slices.Compact(vs)
-	x.ranks[i] = copy(x.rank[i][:], vs)
-}
-
 // claims collects the claim nonces that a record shows or may come to show.
 func (x *encoder) claims() {
 	add := func(r *arbiter.Record) {
@@ -475,28 +535,30 @@ func (x *encoder) claims() {
 		}
 	}
 	for _, a := range w.Late {
-		if a != nil {
+		if !w.stale(a) {
 			add(&a.Record)
 		}
 	}
 }
 
-// minGen is the lowest generation that a token or a record is at.
-func (w *World) minGen(base *Base) uint64 {
+// generations finds which history is over, and collects the generations that are left.
+func (x *encoder) generations(base *Base) {
+	w := x.w
 	low := uint64(1 << 40)
 	take := func(g uint64) {
 		if g != 0 {
 			low = min(low, g)
 		}
+		x.add(g)
 	}
-	if base.Tok.Present {
-		take(base.Tok.Gen)
-	}
+	take(base.Tok.Gen)
 	for i := range w.Nodes {
-		for _, e := range w.Nodes[i].Log {
-			if e.Kind == TokenWrite {
-				take(e.Tok.Gen)
-			}
+		n := &w.Nodes[i]
+		if len(n.Log) == 0 {
+			continue
+		}
+		for _, e := range n.Log[x.fold:] {
+			take(e.Tok.Gen)
 		}
 	}
 	if w.Txn != nil {
@@ -506,12 +568,10 @@ func (w *World) minGen(base *Base) uint64 {
 	for i := range w.Sites {
 		s := &w.Sites[i]
 		take(s.S.Rec.Generation)
-		take(s.S.Tok.Generation)
-		take(s.S.Obs.Token.Generation)
+		take(s.S.Data.Token.Generation)
 		for _, a := range s.Out {
 			if a != nil {
 				take(a.Record.Generation)
-				take(a.Generation)
 			}
 		}
 		for _, e := range s.Back {
@@ -520,15 +580,22 @@ func (w *World) minGen(base *Base) uint64 {
 			}
 		}
 	}
+	x.old = low
+	x.collect(recordPlan, unsafe.Pointer(&w.Rec))
+	for i := range w.Sites {
+		x.collect(sitePlan, unsafe.Pointer(&w.Sites[i]))
+	}
 	for _, a := range w.Late {
-		if a != nil {
-			take(a.Record.Generation)
+		if !w.stale(a) {
+			x.collect(actionPlan, unsafe.Pointer(a))
 		}
 	}
-	if low == 1<<40 {
-		return 0
-	}
-	return low
+	slices.Sort(x.gens)
+}
+
+// stale: no store will apply this swap any more.
+func (w *World) stale(a *failover.Action) bool {
+	return a == nil || (prevOf(a) != w.Ver && !w.Off.has(P1))
 }
 
 func prevOf(a *failover.Action) uint32 {

@@ -47,10 +47,14 @@ var classes = map[string]class{
 	"arbiter.HistoryEntry.Extra": dead, "arbiter.Version.tag": tagged,
 
 	"failover.Own.RecordID": text, "failover.Own.Generation": gen, "failover.Own.Nonces": nonce,
-	"failover.State.P": dead, "failover.State.Seen": gen, "failover.State.StopStart": start, "failover.State.NewID": id, "failover.State.Tidied": gen,
+	"failover.State.P": dead, "failover.State.Seen": gen, "failover.State.StopStart": start, "failover.State.NewID": id, "failover.State.Tidied": dead,
 	// Read in the tick that sets them, or not at all; TestDeadFields checks that.
 	"failover.Obs.Start": dead, "failover.Obs.Leader": dead, "failover.Obs.Other": dead, "failover.Obs.Contact": dead, "failover.Obs.Peer": dead,
 	"failover.Obs.Learner": dead, "failover.Obs.Term": dead,
+	// With Params, a tick makes these what it needs, whatever they were; or they only delay, for no time.
+	"failover.State.ListAge": dead, "failover.State.NoLeader": dead, "failover.State.PeerLost": dead, "failover.State.PeerBack": dead,
+	"failover.State.PreWait": dead, "failover.State.StopLevel": dead, "failover.State.StopWait": dead, "failover.State.Refused": dead, "failover.State.WasLeader": dead,
+	"failover.State.LossAge": dead, "failover.State.HoldLevel": dead, "failover.State.Hold": dead,
 	"failover.Obs.Member": id, "failover.Obs.Cluster": plain, "failover.Obs.Commit": index,
 	"failover.Token.RecordID": text, "failover.Token.Generation": gen, "failover.Token.Cluster": plain, "failover.Token.Members": ids,
 	"failover.Token.Term": term, "failover.Token.EntryTerm": term, "failover.Voters.IDs": ids,
@@ -87,6 +91,7 @@ type leaf struct {
 type plan struct {
 	t      reflect.Type
 	leaves []leaf
+	gens   []leaf // those that hold generations
 }
 
 var plans = map[reflect.Type]*plan{}
@@ -98,6 +103,12 @@ func planOf(t reflect.Type) *plan {
 	p := &plan{t: t}
 	plans[t] = p
 	p.add(t, 0, plain, t.Name())
+	for _, l := range p.leaves {
+		switch l.cl {
+		case gen, history, record, entries, pointer:
+			p.gens = append(p.gens, l)
+		}
+	}
 	return p
 }
 

@@ -21,13 +21,12 @@ const (
 	Lead // A applies what it may, wins an election and does all that it can
 	ElectLost
 	StepDown
-	Rep    // A sends B the next entry
-	RepAll // A sends B all entries
-	Ack    // A hears what B has
-	Apply  // one entry
-	ApplyAll
+	Send    // A sends B the next entry
+	SendAll // A sends B all entries
+	Rep     // A sends B all entries and hears that B has them
+	Apply   // up to the next entry that changes the configuration or the token
 	Persist
-	Restart // etcd A crashes and starts
+	Restart // etcd A crashes and starts; what lags on disk (B: 0), or nothing (1), is forgotten
 	Sync    // the leader does all that it can
 	Put     // a client's write at leader A
 	Learn   // A is told that it is removed
@@ -51,7 +50,7 @@ const (
 	numOps
 )
 
-var opNames = [numOps]string{"cut", "heal", "far-cut", "far-heal", "elect", "lead", "elect-lost", "step-down", "rep", "rep-all", "ack", "apply", "apply-all",
+var opNames = [numOps]string{"cut", "heal", "far-cut", "far-heal", "elect", "lead", "elect-lost", "step-down", "send", "send-all", "rep", "apply",
 	"persist", "restart", "sync", "put", "learn", "run", "tick", "do", "go", "deliver", "die", "forget", "due", "late-swap", "late-token",
 	"add-third", "drop-third", "drop-other", "drain", "drop-drained", "undrain", "rollback"}
 
@@ -77,10 +76,12 @@ func (m Move) String() string {
 	case Cut, Heal, Sync, Arrive, Undrain, Rollback:
 	case Apply1:
 		f = append(f, fmt.Sprint(m.A))
-	case Rep, RepAll, Ack:
+	case Send, SendAll, Rep:
 		f = append(f, string("abc"[m.A]), string("abc"[m.B]))
 	case Do:
 		f = append(f, string("abc"[m.A]), slotNames[m.B], howNames[m.How])
+	case Restart:
+		f = append(f, string("abc"[m.A]), [2]string{"lagging", "fresh"}[m.B])
 	case Deliver:
 		f = append(f, string("abc"[m.A]), slotNames[m.B])
 	default:
@@ -110,7 +111,7 @@ func (m Move) flip() Move {
 	}
 	switch m.Op {
 	case Apply1:
-	case Rep, RepAll, Ack:
+	case Send, SendAll, Rep:
 		m.A, m.B = x(m.A), x(m.B)
 	default:
 		m.A = x(m.A)
@@ -123,7 +124,7 @@ var allMoves = func() (ms []Move) {
 		switch op {
 		case Cut, Heal, Sync, Arrive, Undrain, Rollback:
 			ms = append(ms, Move{Op: op})
-		case Rep, RepAll, Ack:
+		case Send, SendAll, Rep:
 			for a := range uint8(3) {
 				for b := range uint8(3) {
 					if a != b {
@@ -131,7 +132,7 @@ var allMoves = func() (ms []Move) {
 					}
 				}
 			}
-		case Elect, Lead, ElectLost, StepDown, Apply, ApplyAll, Persist, Restart, Put, Learn, AddThird, DropThird:
+		case Elect, Lead, ElectLost, StepDown, Apply, Persist, Put, Learn, AddThird, DropThird:
 			for a := range uint8(3) {
 				ms = append(ms, Move{Op: op, A: a})
 			}
@@ -142,6 +143,10 @@ var allMoves = func() (ms []Move) {
 						ms = append(ms, Move{Op: op, A: a, B: b, How: h})
 					}
 				}
+			}
+		case Restart:
+			for a := range uint8(3) {
+				ms = append(ms, Move{Op: op, A: a}, Move{Op: op, A: a, B: 1})
 			}
 		case Deliver:
 			for a := range uint8(2) {
@@ -172,12 +177,14 @@ func (x Options) moves() (ms []Move) {
 			if !x.Off.has(A1) {
 				continue
 			}
-		case Forget, Due:
+		case Persist: // a restart says what is on disk
+			continue
+		case Forget, Due, ElectLost:
 			if !x.Rare {
 				continue
 			}
 		}
-		if !x.Third && (m.A == 2 || (m.B == 2 && m.Op != Do)) && m.Op != Do {
+		if !x.Third && (m.A == 2 || m.B == 2) && m.Op != Apply1 {
 			continue
 		}
 		ms = append(ms, m)
@@ -219,22 +226,28 @@ func (w *World) apply(m Move, a, b int) bool {
 		return w.elect(a, true)
 	case StepDown:
 		return w.stepDown(a)
-	case Rep, RepAll:
-		if m.Op == RepAll && len(w.Nodes[a].Log)-len(w.Nodes[b].Log) < 2 {
+	case Send:
+		return len(w.Nodes[a].Log)-len(w.Nodes[b].Log) > 1 && w.replicate(a, b, false)
+	case SendAll:
+		return w.replicate(a, b, true)
+	case Rep:
+		return w.replicate(a, b, true) && (w.acknowledge(a, b) || true)
+	case Apply:
+		if !w.applyOne(a) {
 			return false
 		}
-		return w.replicate(a, b, m.Op == RepAll)
-	case Ack:
-		return w.acknowledge(a, b)
-	case Apply:
-		return w.applyOne(a)
-	case ApplyAll:
-		return w.Nodes[a].Commit-w.Nodes[a].Applied > 1 && w.applyAll(a)
+		for n := &w.Nodes[a]; n.Applied < n.Commit && n.Log[n.Applied-1].boring() && n.Log[n.Applied].boring(); {
+			w.applyOne(a)
+		}
+		return true
 	case Persist:
 		return w.persist(a)
 	case Restart:
 		if !w.alive(a) {
 			return false
+		}
+		if b == 1 {
+			w.persist(a)
 		}
 		w.boot(a)
 		return true

@@ -31,6 +31,8 @@ type Entry struct {
 
 func (e Entry) conf() bool { return e.Kind >= Add && e.Kind <= Remove }
 
+func (e Entry) boring() bool { return e.Kind == Empty || e.Kind == Write }
+
 // Token is the pair token in a member's key space; UID is its mod revision.
 type Token struct {
 	UID     uint32

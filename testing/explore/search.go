@@ -248,7 +248,7 @@ func (w *World) may(m Move) bool {
 		return !w.Link
 	case Elect, Lead, ElectLost:
 		return !w.Nodes[m.A].Leader && w.alive(int(m.A))
-	case Rep, RepAll, Ack, StepDown, Put, AddThird, DropThird, DropOther:
+	case Send, SendAll, Rep, StepDown, Put, AddThird, DropThird, DropOther:
 		return w.Nodes[m.A].Leader
 	case Apply:
 		return w.Nodes[m.A].Applied < w.Nodes[m.A].Commit

@@ -14,17 +14,17 @@ var seeds = []struct{ name, from, moves string }{
 	// a has claimed and leads alone, confirmed; b does not know yet.
 	{"alone", "whole", "cut; step-down a; run a; run a; lead a; run a; put a; sync"},
 	// The link is back, b knows that it lost.
-	{"lost", "alone", "heal; learn b; run b"},
+	{"lost", "alone", "heal; learn b"},
 	// b was added as a learner and runs under its new ID, with its log.
 	{"learner", "lost", "run b"},
 	// b was promoted in a's log; a has not applied it.
-	{"promoting", "learner", "sync; tick b; do b site ok; do b site lose; do b arbiter ok"},
+	{"promoting", "learner", "sync; tick b; do b site ok; do b site lose"},
 	// b is a voter again; the token is not written yet.
 	{"returned", "learner", "sync; run b; sync; run b"},
 	// Whole again, one generation on.
 	{"again", "returned", "run a; sync; run a; sync; run b; run b; sync"},
 	// a has claimed and died between swap and append.
-	{"dangling", "whole", "cut; step-down a; run a; tick a; do a arbiter ok; do a site ok; do a arbiter ok; do a site ok; do a arbiter ok; die a"},
+	{"dangling", "whole", "cut; step-down a; run a; tick a; do a site ok; do a arbiter ok; do a arbiter ok; die a"},
 }
 
 // SeedNames lists the starts.

@@ -15,12 +15,13 @@ const (
 	Lose             // carried out as far as the own part goes, the reply is Unknown
 	Later            // not yet: the reply is Unknown, the effect may come
 	Keep             // carried out, the reply is under way
+	Fresh            // etcd is stopped, all that it knew is on disk
 	Tear1            // an append that ends after the first hard state; the agent dies
 	Tear2            // an append that ends before the last hard state; the agent dies
 	numHows
 )
 
-var howNames = [numHows]string{"ok", "fail", "lose", "late", "keep", "tear1", "tear2"}
+var howNames = [numHows]string{"ok", "fail", "lose", "late", "keep", "fresh", "tear1", "tear2"}
 
 func (w *World) step(i int, e failover.Event) {
 	s := &w.Sites[i]
@@ -53,14 +54,67 @@ func (w *World) step(i int, e failover.Event) {
 	}
 }
 
+// settle carries out at once what commutes with everything else: reads of files
+// under the locks, giving the locks back, and, outside sections, reads of the record
+// (a later read is a later tick).
+func (w *World) settle(i int) {
+	s := &w.Sites[i]
+	for range 20 {
+		slot := site
+		if a := s.Out[arb]; a != nil && a.Kind == failover.ReadRecord {
+			switch s.S.Phase {
+			case failover.Starting, failover.Following, failover.Leaderless, failover.Lost, failover.Joining, failover.CatchingUp, failover.Promoting, failover.Stopping, failover.Releasing:
+				slot = arb
+			}
+		}
+		if slot == site {
+			a := s.Out[site]
+			if a == nil {
+				return
+			}
+			switch a.Kind {
+			case failover.Preflight, failover.Tidy, failover.ReadData, failover.Release:
+			default:
+				return
+			}
+		}
+		if w.Broken() || !w.perform1(i, slot, OK) {
+			return
+		}
+	}
+}
+
 // tick lets the agent see what is there now.
-func (w *World) tick(i int) { w.step(i, failover.Event{Kind: failover.Tick, Obs: w.obs(i)}) }
+func (w *World) tick(i int) {
+	w.step(i, failover.Event{Kind: failover.Tick, Obs: w.obs(i)})
+	w.settle(i)
+}
 
 // perform carries the action in the slot out. It says whether this way exists.
 func (w *World) perform(i, slot int, how How) bool {
+	a := w.Sites[i].Out[slot]
+	if a == nil || !sensible(a.Kind, how) || !w.perform1(i, slot, how) {
+		return false
+	}
+	w.settle(i)
+	return true
+}
+
+// sensible leaves out the ways that are as good as another one.
+func sensible(k failover.ActionKind, how How) bool {
+	switch how {
+	case Fail:
+		return k != failover.Stop && k != failover.Sample && k != failover.Restart
+	case Keep:
+		return k == failover.ReadRecord || k == failover.LookAtList || k == failover.Compare || k == failover.Sample || k == failover.Swap
+	}
+	return true
+}
+
+func (w *World) perform1(i, slot int, how How) bool {
 	s := &w.Sites[i]
 	a := s.Out[slot]
-	if a == nil || (how == Keep && (s.Back[slot] != nil || slot == site && a.Kind != failover.LookAtList && a.Kind != failover.Compare && a.Kind != failover.Sample)) {
+	if how == Keep && s.Back[slot] != nil {
 		return false
 	}
 	e := failover.Event{Kind: a.Kind.Reply()}
@@ -98,6 +152,7 @@ func (w *World) deliver(i, slot int) bool {
 	e := *s.Back[slot]
 	s.Back[slot] = nil
 	w.step(i, e)
+	w.settle(i)
 	return true
 }
 
@@ -202,15 +257,19 @@ func (w *World) carry(i int, a *failover.Action, how How, e *failover.Event) boo
 		w.halt(i)
 		return true
 	}
-	if !simple {
+	if !simple && (how != Fresh || a.Kind != failover.Stop) {
 		return false
 	}
 	e.Outcome = failover.Done
 	switch a.Kind {
 	case failover.Stop:
 		if !s.Locked {
-			s.Locked, s.Won = true, false
+			s.Won = false
 			s.Running = w.Off.has(P7Lock)
+			if how == Fresh {
+				w.persist(i)
+			}
+			s.Locked = true
 			if !s.Running {
 				w.halt(i)
 			}
@@ -281,7 +340,7 @@ func (w *World) swap(i int, a *failover.Action, how How, e *failover.Event) bool
 		return true
 	case Later:
 		for k := range w.Late {
-			if w.Late[k] == nil || (prevOf(w.Late[k]) != w.Ver && !w.Off.has(P1)) {
+			if w.stale(w.Late[k]) {
 				w.Late[k] = a
 				return true
 			}
