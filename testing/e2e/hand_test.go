@@ -90,7 +90,7 @@ func TestSurviveByHand(t *testing.T) {
 	p.must(self.StartAgent())
 	p.must(dead.Start())
 	rec := p.whole()
-	if rec.Survivor.Name != self.Name || rec.Generation != 3 {
+	if rec.Survivor.Name != self.Name || rec.Generation < 3 {
 		t.Errorf("survivor %q at generation %d", rec.Survivor.Name, rec.Generation)
 	}
 	p.Log(p.audit())

@@ -189,7 +189,7 @@ func TestKilledAtBirth(t *testing.T) {
 	for i, point := range append(beforeAndAfter("*write-token*"),
 		steps("agent/swap/before=kill@1 agent/swap/after=kill@1* agent/swap/before=kill@2 agent/swap/after=kill@2")...) {
 		t.Run(point, func(t *testing.T) {
-			p := prepare(t, lab.Minors[i%len(lab.Minors)])
+			p := prepare(t, lab.Minors[i%len(lab.Minors)], func(c *lab.Config) { c.ClaimAfter = 5 * time.Second })
 			for _, name := range lab.Sites {
 				p.failpoints(name, kill(point))
 			}
