@@ -204,6 +204,8 @@ func (m *machine) aloneRecord() {
 		if s.Mine.RecordID == rec.ID && s.Mine.Generation >= s.Seen && s.Mine.Fork.Index != 0 {
 			m.reassert()
 		}
+	case rec.Survivor.ID == 0 && o.Unsafe:
+		s.Why = EtcdUnsafe // --force-new-cluster made it alone, not a user's removal
 	case rec.Survivor.ID == 0:
 		s.Why = AloneUnclaimed
 	case rec.Survivor.ID != o.Member && known && s.Tok.Generation == rec.Generation &&

@@ -131,6 +131,75 @@ func TestLoserKilled(t *testing.T) {
 	}
 }
 
+// TestKilledInSignalMode: the same where somebody else restarts etcd at once, as soon as
+// the locks are free.
+//
+// Rules: P1, P7, P9, P12; F19.
+func TestKilledInSignalMode(t *testing.T) {
+	p := start(t, "3.5", external)
+	for _, point := range append(beforeAndAfter("stop*", "read-data", "append", "release"),
+		steps("agent/swap/after=kill@2 wal/append/hardstate wal/append/entries* wal/append/commit")...) {
+		t.Run("claimer/"+point, func(t *testing.T) {
+			q := *p
+			q.T = t
+			p := &q
+			claimer := p.leader()
+			other := p.Site(lab.Other(claimer))
+			p.restart(claimer, kill(point))
+			p.whole()
+			p.must(other.Kill())
+			p.died(claimer)
+			p.restart(claimer, "")
+			p.written("a write by the survivor after its agent came back")
+			p.must(other.Start())
+			if rec := p.wholeAndAudited(); rec.Survivor.Name != claimer {
+				t.Errorf("%s survives", rec.Survivor.Name)
+			}
+		})
+	}
+	for _, point := range append(beforeAndAfter("stop", "rewrite*", "release"),
+		steps("wal/rewrite/staged wal/rewrite/exchanged* wal/rewrite/aside")...) {
+		t.Run("loser/"+point, func(t *testing.T) {
+			q := *p
+			q.T = t
+			p := &q
+			survivor := p.leader()
+			loser := p.Site(lab.Other(survivor))
+			p.must(loser.Kill())
+			p.written("a write by the survivor")
+			p.failpoints(loser.Name, kill(point))
+			p.must(loser.Start())
+			p.died(loser.Name)
+			p.restart(loser.Name, "")
+			if rec := p.wholeAndAudited(); rec.Survivor.Name != survivor {
+				t.Errorf("%s survives", rec.Survivor.Name)
+			}
+		})
+	}
+}
+
+// TestLoserKilledTwice: the agent dies after its learner was added and before it knows the ID,
+// and again after it removed that leftover.
+//
+// Rules: P12; F6, F7.
+func TestLoserKilledTwice(t *testing.T) {
+	p := start(t, "3.7")
+	survivor := p.leader()
+	loser := p.Site(lab.Other(survivor))
+	p.must(loser.Kill())
+	p.written("a write by the survivor")
+	p.failpoints(loser.Name, "agent/add-learner/after=kill")
+	p.must(loser.Start())
+	p.died(loser.Name)
+	p.restart(loser.Name, "agent/remove-learner/after=kill")
+	p.died(loser.Name)
+	p.restart(loser.Name, "")
+	p.wholeAndAudited()
+	if n := p.did(loser.Name, "remove-learner"); n != 1 {
+		t.Errorf("%d learners were removed, want the one that was left over", n)
+	}
+}
+
 // TestLoserKilledInReset: the same where the loser starts over from an empty log.
 //
 // Rules: P12, P13; F19, F20.

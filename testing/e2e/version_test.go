@@ -90,3 +90,23 @@ func TestUnsafeFlags(t *testing.T) {
 	restart(nil, nil)
 	p.wholeAndAudited()
 }
+
+// TestForceNewCluster: an etcd that was started with --force-new-cluster leads alone, by no
+// claim. Its agent names that, and confirms nothing.
+//
+// Rules: P10, P11, A0.
+func TestForceNewCluster(t *testing.T) {
+	p := start(t, "3.5")
+	p.w.Stop()
+	for _, name := range lab.Sites {
+		p.must(p.Site(name).Kill())
+	}
+	before := p.record()
+	p.Site("b").EtcdFlags("--force-new-cluster")
+	p.must(p.Site("b").Start())
+	p.role("b", "alone")
+	p.reason("b", "etcd-unsafe")
+	if after := p.record(); after != before {
+		t.Errorf("the record was %+v, is %+v", before, after)
+	}
+}
