@@ -117,9 +117,13 @@ func (p *pair) kill() {
 // stop ends both etcds in order, so that all that was committed is in the databases.
 func (p *pair) stop() {
 	p.t.Helper()
-	for _, name := range lab.Sites {
-		p.must(p.Site(name).StopEtcd())
+	var errs [2]error
+	var wg sync.WaitGroup
+	for i, name := range lab.Sites {
+		wg.Go(func() { errs[i] = p.Site(name).StopEtcd() })
 	}
+	wg.Wait()
+	p.must(errors.Join(errs[:]...))
 }
 
 // token is one of this pair with the term that its leader has now.

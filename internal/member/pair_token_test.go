@@ -28,9 +28,14 @@ import (
 func TestTokenOfRealPair(t *testing.T) {
 	eachMinor(t, func(t *testing.T, minor string) {
 		p := startPair(t, minor, lab.Fast)
+		ctx := p.within(2 * patience)
 		step := func(name string, do func(c *clientv3.Client) error, check func(failover.Data) bool) {
 			t.Helper()
 			p.must(do(p.client("b")))
+			// What is committed is in the database of both: the leader's at its end,
+			// the follower's once it has applied.
+			p.must(p.Site("a").WaitServing(ctx))
+			p.must(p.Site("b").WaitServing(ctx))
 			p.stop()
 			for _, site := range lab.Sites {
 				d, err := p.read(site, 1)
@@ -40,7 +45,6 @@ func TestTokenOfRealPair(t *testing.T) {
 			}
 			p.start()
 		}
-		ctx := p.within(2 * patience)
 		put := func(key, value string, opts ...clientv3.OpOption) func(*clientv3.Client) error {
 			return func(c *clientv3.Client) error { _, err := c.Put(ctx, key, value, opts...); return err }
 		}
