@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"strconv"
 
 	"twok/arbiter"
 	"twok/internal/failover"
@@ -116,30 +117,45 @@ func (a *agent) tick() {
 	}
 	o := a.obs
 	a.obs.Contact = false
-	a.step(failover.Event{Kind: failover.Tick, Ticks: min(n, 5), Obs: o})
+	a.step(&failover.Event{Kind: failover.Tick, Ticks: min(n, 5), Obs: o})
 	if w.off.TokenAnyone {
 		a.sideToken()
 	}
 	a.work()
 }
 
-func (a *agent) step(e failover.Event) {
+func (a *agent) step(e *failover.Event) {
 	w := a.s.w
 	w.nonce++
-	e.Stamp = failover.Stamp{Nonce: fmt.Sprintf("n%d", w.nonce), Now: int64(w.now+1) * 100}
-	e.RecordID, e.Random = fmt.Sprintf("rec%d", w.nonce), w.r.Uint32()
+	e.Stamp = failover.Stamp{Nonce: "n" + strconv.FormatUint(w.nonce, 10), Now: int64(w.now+1) * 100}
+	if w.reg.ver == 0 {
+		e.RecordID = "rec" + strconv.FormatUint(w.nonce, 10)
+	}
+	e.Random = w.r.Uint32()
 	before, why := a.st.Phase, a.st.Why
 	var acts []failover.Action
-	a.st, acts = failover.Step(a.st, e)
+	a.st, acts = failover.Step(a.st, *e)
 	if w.cover != nil {
 		w.cover.note(before, e.Kind)
 	}
-	for _, act := range acts {
-		a.jobs = append(a.jobs, &job{act: act, own: a.st.Mine, due: w.now + w.r.IntN(2), inc: a.inc()})
+	for i := range acts {
+		j := w.job()
+		j.act, j.own, j.due, j.inc = acts[i], a.st.Mine, w.now+w.r.IntN(2), a.inc()
+		a.jobs = append(a.jobs, j)
 	}
 	if w.log != nil && (before != a.st.Phase || why != a.st.Why || interesting(acts)) {
 		w.say("%s %s %s: %s -> %s/%s %s", a.s.name, e.Kind, outcomes[e.Outcome], before, a.st.Phase, a.st.Why, describe(acts))
 	}
+}
+
+// job is a fresh or a used one: they are large.
+func (w *world) job() *job {
+	if k := len(w.free); k > 0 {
+		j := w.free[k-1]
+		w.free = w.free[:k-1]
+		return j
+	}
+	return &job{}
 }
 
 var outcomes = [...]string{"", "done", "conflict", "failed"}

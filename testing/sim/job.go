@@ -20,6 +20,7 @@ type job struct {
 	inc   uint32 // the etcd that ran when the job began
 	req   *request
 	e     failover.Event
+	bytes []byte // Swap: the encoded record
 
 	members []failover.ConfMember // WriteToken: the list
 	term    uint64
@@ -75,10 +76,12 @@ func (a *agent) work() {
 			a.jobs = append(a.jobs[:i], a.jobs[i+1:]...)
 			i--
 			if !j.side {
-				a.step(j.e)
+				a.step(&j.e)
 			} else {
 				a.side = nil
 			}
+			*j = job{}
+			w.free = append(w.free, j)
 			break
 		}
 		if !a.up {
@@ -182,14 +185,14 @@ func (a *agent) readRecord(j *job) bool {
 }
 
 func (a *agent) swap(j *job) bool {
-	w := a.s.w
-	b, err := arbiter.Encode(j.act.Record)
-	if err != nil {
-		w.violation("%s cannot encode: %v", a.s.name, err)
-		return j.ends(failover.Failed, failover.RecordGarbage)
-	}
+	w, b := a.s.w, j.bytes
 	switch j.stage {
 	case 0:
+		var err error
+		if j.bytes, err = arbiter.Encode(j.act.Record); err != nil {
+			w.violation("%s cannot encode: %v", a.s.name, err)
+			return j.ends(failover.Failed, failover.RecordGarbage)
+		}
 		if j.act.Claim {
 			a.own = j.own
 		}

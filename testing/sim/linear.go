@@ -31,8 +31,16 @@ func registerModel(initial uint64) porcupine.Model {
 func (w *world) judge(initial [keys]uint64) {
 	for k := range keys {
 		var ops []porcupine.Operation
+		seen := map[uint64]bool{}
+		for _, o := range w.ops {
+			if o.key == k && o.ret != 0 && !o.write {
+				seen[o.val] = true
+			}
+		}
 		for i, o := range w.ops {
-			if o.key != k || (o.ret == 0 && !o.write) {
+			// A write without an answer that nobody saw can be taken out of any
+			// order, or put at the end of it: it decides nothing.
+			if o.key != k || (o.ret == 0 && (!o.write || !seen[o.val])) {
 				continue
 			}
 			p := porcupine.Operation{ClientId: i, Input: input{o.write, o.val}, Call: o.call, Output: o.val, Return: o.ret}

@@ -319,6 +319,9 @@ func (n *node) save(hs *raftpb.HardState, ents []*raftpb.Entry) {
 	d := n.s.disk
 	for _, e := range ents {
 		d.write(record{kind: recEntry, ent: e})
+		if c, ok := n.s.w.changeOf(e); ok && c.Kind == failover.ChangePromote {
+			n.s.spring()
+		}
 	}
 	if !raft.IsEmptyHardState(hs) {
 		h := hardState{hs.GetTerm(), hs.GetVote(), hs.GetCommit()}
@@ -329,6 +332,16 @@ func (n *node) save(hs *raftpb.HardState, ents []*raftpb.Entry) {
 			}
 		}
 		d.write(record{kind: recState, hs: h})
+	}
+}
+
+// spring lets the traps snap.
+func (s *site) spring() {
+	if s.trap > 0 {
+		s.slowApply, s.trap = s.w.now+s.trap, 0
+	}
+	if s.trapFuse > 0 {
+		s.fuse, s.trapFuse = s.trapFuse, 0
 	}
 }
 

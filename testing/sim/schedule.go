@@ -175,8 +175,10 @@ func init() {
 		"rate": {3, 3, func(r *rand.Rand) []int { return []int{two(r), 40 + r.IntN(150), 40 + r.IntN(150)} }, func(w *world, a []int) {
 			w.sites[a[0]].rate, w.sites[a[0]].a.rate = a[1], a[2]
 		}},
-		"fuse":  {2, 8, siteN(60), func(w *world, a []int) { w.sites[a[0]].fuse = a[1] }},
-		"afuse": {2, 10, siteN(40), func(w *world, a []int) { w.sites[a[0]].a.fuse = a[1] }},
+		"fuse":     {2, 8, siteN(60), func(w *world, a []int) { w.sites[a[0]].fuse = a[1] }},
+		"afuse":    {2, 10, siteN(40), func(w *world, a []int) { w.sites[a[0]].a.fuse = a[1] }},
+		"trap":     {2, 4, siteN(30), func(w *world, a []int) { w.sites[a[0]].trap = a[1] }},
+		"trapfuse": {2, 3, siteN(40), func(w *world, a []int) { w.sites[a[0]].trapFuse = a[1] }},
 		"move": {0, 3, none, func(w *world, _ []int) {
 			if n := w.leader(); n != nil && n.state.voters().Count == 2 {
 				for _, id := range n.state.voters().IDs {
@@ -253,7 +255,20 @@ func draw(seed uint64, steps int) schedule {
 func focus(r *rand.Rand) (es []event) {
 	t, a := r.IntN(25), two(r)
 	add := func(verb string, arg ...int) { es = append(es, event{t, verb, arg}) }
-	switch r.IntN(6) {
+	switch r.IntN(7) {
+	case 6: // the survivor's apply lags behind a promotion
+		n := 10 + r.IntN(25)
+		add("trap", 0, n)
+		add("trap", 1, n)
+		if r.IntN(2) == 0 {
+			add("batch", a, 60)
+		}
+		t += 4 + r.IntN(24)
+		add("burst", 1+r.IntN(6))
+		add("cut1", a)
+		add("burst", 1+r.IntN(6))
+		t += 1 + r.IntN(8)
+		add("cut")
 	case 0, 1: // one apply lags, writes go on, then the link breaks
 		add("apply", a, 10+r.IntN(30))
 		t += r.IntN(12)

@@ -2,6 +2,8 @@ package sim
 
 import (
 	"flag"
+	"os"
+	"runtime/debug"
 	"testing"
 	"time"
 )
@@ -10,6 +12,13 @@ var (
 	flagSeed = flag.Uint64("sim.seed", 0, "run this one seed and print it")
 	flagRuns = flag.Int("sim.runs", 300, "random schedules")
 )
+
+// A run keeps little: collecting less often is most of the speed.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	debug.SetGCPercent(800)
+	os.Exit(m.Run())
+}
 
 func TestRandom(t *testing.T) {
 	if *flagSeed != 0 {

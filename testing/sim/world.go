@@ -59,6 +59,8 @@ type site struct {
 	dribble   int
 	noCommit  int
 	fuse      int
+	trap      int // a promotion is appended here: the apply lags from then on, for so many ticks
+	trapFuse  int // and: the fuse is lit
 
 	a *agent // nil at the third site
 }
@@ -98,6 +100,7 @@ type world struct {
 	ops   []*op
 	seq   int64
 	third uint64
+	free  []*job
 	mute  bool // no clients
 
 	violations []string
@@ -210,8 +213,22 @@ func (w *world) pump(s *site) {
 	}
 }
 
-// arrive delivers one message; false: it stays, or it went nowhere.
+// arrive delivers one message; false: it stays, or it went nowhere. The sender of a
+// snapshot always learns how that ended (rafthttp: snapshotSender).
 func (w *world) arrive(l letter) bool {
+	before := len(w.net)
+	ok := w.hand(l)
+	if n := w.sites[l.from].n; l.db != nil && n != nil && n.inc == l.inc && len(w.net) == before {
+		status := raft.SnapshotFailure
+		if ok && w.reach(l.from, l.to) {
+			status = raft.SnapshotFinish
+		}
+		n.rn.ReportSnapshot(l.m.GetTo(), status)
+	}
+	return ok
+}
+
+func (w *world) hand(l letter) bool {
 	s, from := w.sites[l.to], w.sites[l.from]
 	if w.cut[l.from][l.to] {
 		// The connection stalls; what it holds comes later or is lost with it.
@@ -250,9 +267,6 @@ func (w *world) arrive(l letter) bool {
 		n.received = append(n.received, snapRec{index: md.GetIndex(), term: md.GetTerm(), db: *l.db})
 		if len(n.received) > 3 {
 			n.received = n.received[1:]
-		}
-		if from.n != nil && from.n.inc == l.inc {
-			from.n.rn.ReportSnapshot(m.GetTo(), raft.SnapshotFinish)
 		}
 	}
 	w.guard(s, func() { _ = n.rn.Step(m) })
