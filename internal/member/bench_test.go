@@ -39,19 +39,19 @@ func bigDirectory(tb testing.TB, n, at int, value []byte) string {
 	db, err := bbolt.Open(DBPath(dir), 0o600, &bbolt.Options{NoSync: true})
 	must(err)
 	must(db.Update(func(tx *bbolt.Tx) error {
-		for _, b := range [][]byte{bucketKey, bucketMeta, bucketMembers, bucketRemoved} {
-			_, err := tx.CreateBucket(b)
+		for _, b := range []string{bucketKey, bucketMeta, bucketMembers, bucketRemoved} {
+			_, err := tx.CreateBucket([]byte(b))
 			must(err)
 		}
 		for _, m := range []string{"1", "2"} {
-			must(tx.Bucket(bucketMembers).Put([]byte(m), []byte(`{"id":`+m+`,"peerURLs":["http://`+m+`"],"name":"m`+m+`"}`)))
+			must(tx.Bucket([]byte(bucketMembers)).Put([]byte(m), []byte(`{"id":`+m+`,"peerURLs":["http://`+m+`"],"name":"m`+m+`"}`)))
 		}
-		return tx.Bucket(bucketMeta).Put(keyApplied, binary.BigEndian.AppendUint64(nil, uint64(n)))
+		return tx.Bucket([]byte(bucketMeta)).Put([]byte(keyApplied), binary.BigEndian.AppendUint64(nil, uint64(n)))
 	}))
 	for lo := 1; lo <= n; lo += 10_000 {
 		var ents []*raftpb.Entry
 		must(db.Update(func(tx *bbolt.Tx) error {
-			b := tx.Bucket(bucketKey)
+			b := tx.Bucket([]byte(bucketKey))
 			b.FillPercent = 0.9
 			for i := lo; i < lo+10_000 && i <= n; i++ {
 				key, v := fmt.Sprintf("/registry/pods/default/pod-%06d", i), bytes.Repeat([]byte("v"), 200)

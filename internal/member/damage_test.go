@@ -141,7 +141,7 @@ func TestWrongDatabase(t *testing.T) {
 		t.Fatalf("%+v", good)
 	}
 	setApplied := func(v []byte) func(tx *bbolt.Tx) error {
-		return func(tx *bbolt.Tx) error { return tx.Bucket(bucketMeta).Put(keyApplied, v) }
+		return func(tx *bbolt.Tx) error { return tx.Bucket([]byte(bucketMeta)).Put([]byte(keyApplied), v) }
 	}
 	index := func(i uint64) []byte { return binary.BigEndian.AppendUint64(nil, i) }
 	self := fmt.Appendf(nil, "%x", p.ids["a"])
@@ -154,7 +154,7 @@ func TestWrongDatabase(t *testing.T) {
 		return b
 	}
 	put := func(rev, value []byte) func(tx *bbolt.Tx) error {
-		return func(tx *bbolt.Tx) error { return tx.Bucket(bucketKey).Put(rev, value) }
+		return func(tx *bbolt.Tx) error { return tx.Bucket([]byte(bucketKey)).Put(rev, value) }
 	}
 	is := func(r failover.Reason, target error) func(failover.Data, error) bool {
 		return func(d failover.Data, err error) bool { return d.Problem == r && errors.Is(err, target) }
@@ -170,19 +170,19 @@ func TestWrongDatabase(t *testing.T) {
 			return err == nil && d.Problem == failover.None && d.Applied == good.Last.Index
 		}},
 		{"nothing applied, but members", setApplied(index(0)), insane},
-		{"no consistent_index", func(tx *bbolt.Tx) error { return tx.Bucket(bucketMeta).Delete(keyApplied) }, insane},
+		{"no consistent_index", func(tx *bbolt.Tx) error { return tx.Bucket([]byte(bucketMeta)).Delete([]byte(keyApplied)) }, insane},
 		{"a short consistent_index", setApplied([]byte{1}), unreadable},
-		{"no members bucket", func(tx *bbolt.Tx) error { return tx.DeleteBucket(bucketMembers) }, unreadable},
-		{"no key bucket", func(tx *bbolt.Tx) error { return tx.DeleteBucket(bucketKey) }, unreadable},
+		{"no members bucket", func(tx *bbolt.Tx) error { return tx.DeleteBucket([]byte(bucketMembers)) }, unreadable},
+		{"no key bucket", func(tx *bbolt.Tx) error { return tx.DeleteBucket([]byte(bucketKey)) }, unreadable},
 		{"no members", func(tx *bbolt.Tx) error {
-			return errors.Join(tx.DeleteBucket(bucketMembers), func() error { _, err := tx.CreateBucket(bucketMembers); return err }())
+			return errors.Join(tx.DeleteBucket([]byte(bucketMembers)), func() error { _, err := tx.CreateBucket([]byte(bucketMembers)); return err }())
 		}, insane},
-		{"a member that is no JSON", func(tx *bbolt.Tx) error { return tx.Bucket(bucketMembers).Put(self, []byte("x")) }, unreadable},
+		{"a member that is no JSON", func(tx *bbolt.Tx) error { return tx.Bucket([]byte(bucketMembers)).Put(self, []byte("x")) }, unreadable},
 		{"a member under another's ID", func(tx *bbolt.Tx) error {
-			return tx.Bucket(bucketMembers).Put(self, tx.Bucket(bucketMembers).Get(fmt.Appendf(nil, "%x", p.ids["b"])))
+			return tx.Bucket([]byte(bucketMembers)).Put(self, tx.Bucket([]byte(bucketMembers)).Get(fmt.Appendf(nil, "%x", p.ids["b"])))
 		}, unreadable},
-		{"a member whose key is no ID", func(tx *bbolt.Tx) error { return tx.Bucket(bucketMembers).Put([]byte("me"), []byte("{}")) }, unreadable},
-		{"not a member itself", func(tx *bbolt.Tx) error { return tx.Bucket(bucketMembers).Delete(self) }, func(d failover.Data, err error) bool {
+		{"a member whose key is no ID", func(tx *bbolt.Tx) error { return tx.Bucket([]byte(bucketMembers)).Put([]byte("me"), []byte("{}")) }, unreadable},
+		{"not a member itself", func(tx *bbolt.Tx) error { return tx.Bucket([]byte(bucketMembers)).Delete(self) }, func(d failover.Data, err error) bool {
 			return err == nil && !d.Confs.Self && d.Name == "" && d.Confs.Applied.Count == 1
 		}},
 		{"a key that is no revision", put([]byte("\x00junk"), nil), unreadable},
@@ -234,14 +234,14 @@ func TestRemovedStaysRemoved(t *testing.T) {
 	}
 	id := fmt.Appendf(nil, "%x", second)
 	p.edit(site, func(tx *bbolt.Tx) error {
-		return errors.Join(tx.Bucket(bucketMembers).Delete(id),
-			tx.Bucket(bucketMeta).Put(keyApplied, binary.BigEndian.AppendUint64(nil, 1)))
+		return errors.Join(tx.Bucket([]byte(bucketMembers)).Delete(id),
+			tx.Bucket([]byte(bucketMeta)).Put([]byte(keyApplied), binary.BigEndian.AppendUint64(nil, 1)))
 	})
 	d, err := p.tryRead(site, nil)
 	if want := (failover.Voters{Count: 1, IDs: [2]uint64{first}}); err != nil || d.Confs.Applied != want || d.Confs.Others != 1 || d.Confs.Other != second || !d.Confs.AnyAlone {
 		t.Errorf("the second addition in the tail: %+v, %v", d.Confs, err)
 	}
-	p.edit(site, func(tx *bbolt.Tx) error { return tx.Bucket(bucketRemoved).Put(id, []byte("removed")) })
+	p.edit(site, func(tx *bbolt.Tx) error { return tx.Bucket([]byte(bucketRemoved)).Put(id, []byte("removed")) })
 	d, err = p.tryRead(site, nil)
 	if err != nil || d.Confs.Others != 0 || !d.Confs.Self || d.Confs.Remove[0] != 0 {
 		t.Errorf("and it was removed: %+v, %v", d.Confs, err)
@@ -298,7 +298,7 @@ func TestDamagedLog(t *testing.T) {
 	for name, applied := range map[string]uint64{"below the applied index": good.Applied, "above the applied index": 3} {
 		p.must(os.WriteFile(segment, data, 0o600))
 		p.edit("a", func(tx *bbolt.Tx) error {
-			return tx.Bucket(bucketMeta).Put(keyApplied, binary.BigEndian.AppendUint64(nil, applied))
+			return tx.Bucket([]byte(bucketMeta)).Put([]byte(keyApplied), binary.BigEndian.AppendUint64(nil, applied))
 		})
 		d, err := p.tryRead("a", flip)
 		if d.Problem != failover.WALUnreadable || !errors.Is(err, walsurgery.ErrCorrupt) || d.Last != good.Last {
@@ -308,7 +308,7 @@ func TestDamagedLog(t *testing.T) {
 
 	p.must(os.WriteFile(segment, data, 0o600))
 	p.edit("a", func(tx *bbolt.Tx) error {
-		return tx.Bucket(bucketMeta).Put(keyApplied, binary.BigEndian.AppendUint64(nil, good.Applied))
+		return tx.Bucket([]byte(bucketMeta)).Put([]byte(keyApplied), binary.BigEndian.AppendUint64(nil, good.Applied))
 	})
 	end := len(bytes.TrimRight(data, "\x00"))
 	p.must(os.WriteFile(segment, data[:end-3], 0o600))

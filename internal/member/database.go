@@ -13,7 +13,6 @@ import (
 
 	"go.etcd.io/bbolt"
 	"go.etcd.io/etcd/api/v3/mvccpb"
-	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
@@ -32,12 +31,12 @@ var (
 )
 
 // etcd's buckets (server/storage/schema/bucket.go) and keys.
-var (
-	bucketKey     = []byte("key")
-	bucketMeta    = []byte("meta")
-	bucketMembers = []byte("members")
-	bucketRemoved = []byte("members_removed")
-	keyApplied    = []byte("consistent_index")
+const (
+	bucketKey     = "key"
+	bucketMeta    = "meta"
+	bucketMembers = "members"
+	bucketRemoved = "members_removed"
+	keyApplied    = "consistent_index"
 )
 
 // Member is a member as the database has it: applied, at consistent_index.
@@ -84,11 +83,16 @@ func readDatabase(lock *Lock) (database, error) {
 		return lock.View(func(tx *bbolt.Tx) error {
 			// Here too, so that View ends its transaction and closes the backend.
 			return guardDatabase(lock.path, func() error {
-				size, err := lock.size()
+				file := lockedFile{lock}
+				size, err := file.size()
 				if err != nil {
 					return err
 				}
-				return db.read(tx, size)
+				t, err := newTree(tx, file, size)
+				if err != nil {
+					return err
+				}
+				return db.read(t)
 			})
 		})
 	})
@@ -103,22 +107,11 @@ func readDatabase(lock *Lock) (database, error) {
 	return database{}, fmt.Errorf("read database %s: %w: %w", lock.path, ErrDatabase, err)
 }
 
-// size is that of the locked file.
-func (l *Lock) size() (int64, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var st unix.Stat_t
-	if err := unix.Fstat(l.fd, &st); err != nil {
-		return 0, fmt.Errorf("size of %s: %w", l.path, err)
-	}
-	return st.Size, nil
-}
-
 func lockLost(err error) bool {
 	return errors.Is(err, ErrLost) || errors.Is(err, ErrReplaced) || errors.Is(err, ErrReleased)
 }
 
-// guardDatabase turns what bbolt does on damaged pages into an error: it panics, or
+// guardDatabase turns what bbolt does on damaged metadata into an error: it panics, or
 // reads beyond the file's end through the mapping.
 func guardDatabase(path string, fn func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
@@ -130,50 +123,55 @@ func guardDatabase(path string, fn func() error) (err error) {
 	return fn()
 }
 
-func (db *database) read(tx *bbolt.Tx, size int64) error {
-	if tx.Size() > size {
-		return fmt.Errorf("the file has %d bytes, its pages need %d: it was cut off", size, tx.Size())
-	}
-	meta, keys := tx.Bucket(bucketMeta), tx.Bucket(bucketKey)
-	members, removed := tx.Bucket(bucketMembers), tx.Bucket(bucketRemoved)
-	if meta == nil || keys == nil || members == nil || removed == nil {
-		return fmt.Errorf("a bucket of etcd's is missing (meta %t, key %t, members %t, members_removed %t)",
-			meta != nil, keys != nil, members != nil, removed != nil)
-	}
-	if v := meta.Get(keyApplied); v != nil {
-		if len(v) != 8 {
-			return fmt.Errorf("consistent_index has %d bytes, not 8", len(v))
+func (db *database) read(t *tree) error {
+	err := t.each(bucketMeta, false, func(e element) (bool, error) {
+		if string(e.key) != keyApplied {
+			return false, nil
 		}
-		db.applied = binary.BigEndian.Uint64(v)
-	}
-	if err := members.ForEach(db.member); err != nil {
-		return err
-	}
-	err := removed.ForEach(func(k, _ []byte) error {
-		id, err := parseMemberKey(k)
-		db.removed = append(db.removed, id)
-		return err
+		v, err := e.head(9)
+		if err == nil && len(v) != 8 {
+			err = fmt.Errorf("consistent_index has %d bytes, not 8", e.valueSize)
+		}
+		if err == nil {
+			db.applied = binary.BigEndian.Uint64(v)
+		}
+		return true, err
 	})
 	if err != nil {
-		return fmt.Errorf("members_removed: %w", err)
+		return err
 	}
-	return db.findToken(keys.Cursor())
+	if err := t.each(bucketMembers, false, db.member); err != nil {
+		return err
+	}
+	err = t.each(bucketRemoved, false, func(e element) (bool, error) {
+		id, err := parseMemberKey(e.key)
+		db.removed = append(db.removed, id)
+		return false, err
+	})
+	if err != nil {
+		return err
+	}
+	return db.findToken(t)
 }
 
-func (db *database) member(k, v []byte) error {
-	id, err := parseMemberKey(k)
+func (db *database) member(e element) (bool, error) {
+	id, err := parseMemberKey(e.key)
 	if err != nil {
-		return fmt.Errorf("members: %w", err)
+		return false, err
+	}
+	v, err := e.value()
+	if err != nil {
+		return false, err
 	}
 	j := memberJSON{ID: id} // as etcd: the key names it where the value does not
 	if err := json.Unmarshal(v, &j); err != nil {
-		return fmt.Errorf("member %x: %w", id, err)
+		return false, fmt.Errorf("member %x: %w", id, err)
 	}
 	if j.ID != id {
-		return fmt.Errorf("member %x calls itself %x", id, j.ID)
+		return false, fmt.Errorf("member %x calls itself %x", id, j.ID)
 	}
 	db.members = append(db.members, Member{ID: id, Name: j.Name, PeerURLs: j.PeerURLs, ClientURLs: j.ClientURLs, Learner: j.IsLearner})
-	return nil
+	return false, nil
 }
 
 // parseMemberKey reads types.ID.String, hexadecimal without leading zeros.
@@ -195,34 +193,46 @@ const (
 var keyPrefix = protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), TokenKey)
 
 // findToken scans from the newest revision backwards and compares only the key.
-func (db *database) findToken(c *bbolt.Cursor) error {
-	var above []byte
-	for k, v := c.Last(); k != nil; k, v = c.Prev() {
+func (db *database) findToken(t *tree) error {
+	var above [markedLen]byte
+	none := true
+	return t.each(bucketKey, true, func(e element) (bool, error) {
+		k := e.key
 		tombstone := len(k) == markedLen && k[markedLen-1] == 't'
 		if (len(k) != revisionLen && !tombstone) || k[8] != '_' || k[0]&0x80 != 0 {
-			return fmt.Errorf("key bucket: %.40q is not a revision", k)
+			return false, fmt.Errorf("%.40q is not a revision", k)
 		}
 		switch {
-		case above == nil:
-			db.newest = int64(binary.BigEndian.Uint64(k))
-		case bytes.Compare(k, above) >= 0: // a damaged tree must not be walked in circles
-			return fmt.Errorf("key bucket: revision %x follows %x", above, k)
+		case none:
+			none, db.newest = false, int64(binary.BigEndian.Uint64(k))
+		case bytes.Compare(k[:revisionLen], above[:revisionLen]) >= 0:
+			return false, fmt.Errorf("revision %x follows %x", above, k)
 		}
-		above = k
-		if !bytes.HasPrefix(v, keyPrefix) && (len(v) > 0 && v[0] == keyPrefix[0] || !isTokenKey(v)) {
-			continue
+		copy(above[:], k)
+		v, err := e.head(int64(len(keyPrefix)))
+		if err != nil {
+			return false, err
 		}
-		if tombstone {
-			return nil
+		keyFirst := len(v) > 0 && v[0] == keyPrefix[0]
+		if keyFirst && !bytes.Equal(v, keyPrefix) {
+			return false, nil
+		}
+		if v, err = e.value(); err != nil {
+			return false, err
+		}
+		switch {
+		case !keyFirst && !isTokenKey(v):
+			return false, nil
+		case tombstone:
+			return true, nil
 		}
 		var kv mvccpb.KeyValue
 		if err := proto.Unmarshal(v, &kv); err != nil || string(kv.Key) != TokenKey {
-			return fmt.Errorf("key bucket: revision %x of %s does not decode: %v", k, TokenKey, err)
+			return false, fmt.Errorf("revision %x of %s does not decode: %v", k, TokenKey, err)
 		}
 		db.token = appliedToken{found: true, value: bytes.Clone(kv.Value), lease: kv.Lease, main: int64(binary.BigEndian.Uint64(k))}
-		return nil
-	}
-	return nil
+		return true, nil
+	})
 }
 
 // isTokenKey decides where the key is not the first field, as no etcd writes it.

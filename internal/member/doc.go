@@ -66,7 +66,10 @@
 //  8. Reading changes nothing (a torn end is cut off by walsurgery.Open, before).
 //  9. What cannot be read, or contradicts itself, sets Data.Problem; what is not understood
 //     sets Token.Bad, Tail.Bad or Confs.Unknown. Either denies (P11).
-//  10. A damaged database ends in ErrDatabase, not in a panic or a fault. bbolt's pages have no
-//     checksum: damage that leaves a well-formed tree cannot be noticed here.
+//  10. A damaged database ends in ErrDatabase: no panic, no fault, no endless walk, no
+//     allocation beyond one value. bbolt's own cursor does not promise that (a page that points to an ancestor
+//     uses up all memory), so bbolt opens the file and chooses its metadata page, and the
+//     pages are read with checks (tree). They have no checksum: damage that leaves a
+//     well-formed tree cannot be noticed here.
 //  11. A lock that was lost while reading is ErrLockLost, whatever else was found.
 package member
