@@ -17,5 +17,6 @@
 // a test that hangs. After a failure the directory with data, logs and traces is kept and
 // its path is printed.
 //
-// twok is built once for each run, with the tag failpoints. Nothing needs root.
+// twok is built once for each run, with the tag failpoints; TWOK_E2E_TWOK names one that
+// was built so already. Nothing needs root.
 package e2e

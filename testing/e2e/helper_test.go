@@ -30,6 +30,9 @@ var full = os.Getenv("TWOK_E2E") == "full"
 const patience = 2 * time.Minute
 
 var builtTwok = sync.OnceValues(func() (string, error) {
+	if path := os.Getenv("TWOK_E2E_TWOK"); path != "" {
+		return path, nil
+	}
 	dir, err := os.MkdirTemp("", "twok-e2e-bin-")
 	if err != nil {
 		return "", err
@@ -43,7 +46,7 @@ var builtTwok = sync.OnceValues(func() (string, error) {
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if path, err := builtTwok(); err == nil {
+	if path, err := builtTwok(); err == nil && os.Getenv("TWOK_E2E_TWOK") == "" {
 		os.RemoveAll(filepath.Dir(path))
 	}
 	os.Exit(code)

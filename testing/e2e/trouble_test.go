@@ -212,7 +212,7 @@ func TestRemovedByHand(t *testing.T) {
 // TestAgentEnds: an agent that is told to stop leaves the membership alone; etcd
 // runs on in signal mode and ends in supervise mode.
 //
-// Rules: none of P; F4.
+// Rules: F4.
 func TestAgentEnds(t *testing.T) {
 	for _, mode := range []lab.Mode{lab.External, lab.Supervise} {
 		t.Run(string(mode), func(t *testing.T) {
