@@ -288,8 +288,14 @@ func (w *World) apply(m Move, a, b int) bool {
 		if w.Late[a] == nil {
 			return false
 		}
-		w.put(w.Late[a])
+		late := w.Late[a]
 		w.Late[a] = nil
+		if w.put(late) && late.Claim {
+			for i := range w.Sites {
+				s := &w.Sites[i]
+				s.Won = s.Won || (s.Locked && s.S.Mine.Nonces[0] == late.Record.ClaimNonce)
+			}
+		}
 		return true
 	case Arrive:
 		return w.arrive()

@@ -52,11 +52,12 @@ type Search struct {
 	moves  []Move
 	shards [64]struct {
 		sync.Mutex
-		m map[key]uint32
+		m map[key]seen
 	}
 	next   atomic.Uint32
 	parent []uint32 // by state; roots have themselves
 	move   []uint32
+	cost   []uint8
 	roots  map[uint32]string
 	steps  atomic.Int64
 	cut    atomic.Int64
@@ -69,12 +70,21 @@ type Search struct {
 	}
 }
 
+type seen struct {
+	id   uint32
+	cost uint8
+}
+
 type item struct {
 	id   uint32
+	cost uint8
 	form []byte
 }
 
-type edge struct{ id, parent, move uint32 }
+type edge struct {
+	id, parent, move uint32
+	cost             uint8
+}
 
 // NewSearch prepares an exploration.
 func NewSearch(o Options) *Search {
@@ -89,52 +99,78 @@ func NewSearch(o Options) *Search {
 	}
 	s := &Search{opt: o, moves: o.moves(), roots: map[uint32]string{}}
 	for i := range s.shards {
-		s.shards[i].m = map[key]uint32{}
+		s.shards[i].m = map[key]seen{}
 	}
 	return s
 }
 
-// visit says whether a form is new, and its number.
-func (s *Search) visit(form []byte) (uint32, bool) {
+// visit says whether a form is new, or reached at a lower cost, and its number.
+func (s *Search) visit(form []byte, cost uint8) (id uint32, fresh, cheaper bool) {
 	k := hash(form)
 	sh := &s.shards[k[0]%64]
 	sh.Lock()
 	defer sh.Unlock()
-	if id, ok := sh.m[k]; ok {
-		return id, false
+	have, ok := sh.m[k]
+	if ok && have.cost <= cost {
+		return have.id, false, false
 	}
-	id := s.next.Add(1) - 1
-	sh.m[k] = id
-	return id, true
+	if !ok {
+		have.id = s.next.Add(1) - 1
+	}
+	have.cost = cost
+	sh.m[k] = have
+	return have.id, !ok, true
 }
 
-// Run explores breadth first.
+// current says whether the state is still known at no lower cost.
+func (s *Search) current(it item) bool {
+	k := hash(it.form)
+	sh := &s.shards[k[0]%64]
+	sh.Lock()
+	defer sh.Unlock()
+	return sh.m[k].cost == it.cost
+}
+
+// cost of a move: the calm ones, of which a pair's life consists, take one; what
+// disturbs it takes two. So a bound on the cost allows long schedules with few disturbances.
+func (m Move) cost() uint8 {
+	switch m.Op {
+	case Run, Go, Sync, Lead, Put, Tick, Cut, Heal, StepDown, Learn:
+		return 1
+	case Do:
+		if m.How == OK {
+			return 1
+		}
+	}
+	return 2
+}
+
+// Run explores in the order of cost.
 func (s *Search) Run() (r Result, err error) {
 	begin := time.Now()
-	var level []item
+	var level [3][]item // of this cost, one more, two more
 	for _, name := range s.opt.Seeds {
 		w, err := Seed(name, s.opt.Off)
 		if err != nil {
 			return r, err
 		}
 		form, _ := Canonical(w)
-		id, fresh := s.visit(form)
+		id, fresh, _ := s.visit(form, 0)
 		if !fresh {
 			continue
 		}
-		s.parent, s.move = append(s.parent, id), append(s.move, 0)
+		s.parent, s.move, s.cost = append(s.parent, id), append(s.move, 0), append(s.cost, 0)
 		s.roots[id] = name
 		if w.Broken() {
 			r.Found = &Script{Head: []string{w.Prop + ": " + w.Text}, Off: s.opt.Off, Seed: name, Ends: w.Prop}
 			r.Text = w.Text
 			return r, nil
 		}
-		level = append(level, item{id, form})
+		level[0] = append(level[0], item{id, 0, form})
 	}
-	r.Levels = append(r.Levels, len(level))
-	for depth := 1; len(level) > 0 && (s.opt.Depth == 0 || depth <= s.opt.Depth); depth++ {
-		var next []item
-		next = s.expand(level)
+	depth := 0
+	for ; len(level[0])+len(level[1]) > 0 && (s.opt.Depth == 0 || depth <= s.opt.Depth); depth++ {
+		s.expand(&level)
 		r.States, r.Steps, r.CutOff, r.Took = int(s.next.Load()), s.steps.Load(), s.cut.Load(), time.Since(begin)
 		if w := s.found.w; w != nil {
 			r.Text = w.Text
@@ -144,34 +180,40 @@ func (s *Search) Run() (r Result, err error) {
 		if s.stop.Load() {
 			return r, nil
 		}
-		r.Depth = depth
-		r.Levels = append(r.Levels, len(next))
+		r.Depth = depth + 1 // every schedule of this cost was made
+		r.Levels = append(r.Levels, len(level[0]))
 		if s.opt.Level != nil {
-			s.opt.Level(depth, &r)
+			s.opt.Level(r.Depth, &r)
 		}
-		level = next
+		level = [3][]item{level[1], level[2], nil}
 	}
-	r.Complete = len(level) == 0
+	r.Complete = len(level[0])+len(level[1]) == 0
 	return r, nil
 }
 
-// expand makes every move in every state of a level.
-func (s *Search) expand(level []item) (next []item) {
+// expand makes every move in every state of a cost.
+func (s *Search) expand(level *[3][]item) {
 	var at atomic.Int64
 	var g sync.WaitGroup
-	outs := make([][]item, s.opt.Workers)
+	outs := make([][3][]item, s.opt.Workers)
 	edges := make([][]edge, s.opt.Workers)
 	for n := range s.opt.Workers {
 		g.Go(func() {
 			for !s.stop.Load() {
 				i := int(at.Add(16)) - 16
-				if i >= len(level) {
+				if i >= len(level[0]) {
 					return
 				}
-				for _, it := range level[i:min(i+16, len(level))] {
+				for k := i; k < min(i+16, len(level[0])); k++ {
+					it := level[0][k]
+					level[0][k].form = nil
+					if !s.current(it) {
+						continue
+					}
 					s.successors(it, func(id uint32, form []byte, m Move) {
-						outs[n] = append(outs[n], item{id, form})
-						edges[n] = append(edges[n], edge{id, it.id, m.pack()})
+						c := m.cost()
+						outs[n][c] = append(outs[n][c], item{id, it.cost + c, form})
+						edges[n] = append(edges[n], edge{id, it.id, m.pack(), it.cost + c})
 					})
 				}
 				if (s.opt.States > 0 && int(s.next.Load()) > s.opt.States) || (!s.opt.Until.IsZero() && time.Now().After(s.opt.Until)) {
@@ -182,15 +224,19 @@ func (s *Search) expand(level []item) (next []item) {
 	}
 	g.Wait()
 	total := int(s.next.Load())
-	s.parent = append(s.parent, make([]uint32, total-len(s.parent))...)
-	s.move = append(s.move, make([]uint32, total-len(s.move))...)
+	for len(s.parent) < total {
+		s.parent, s.move, s.cost = append(s.parent, 0), append(s.move, 0), append(s.cost, 255)
+	}
 	for n := range edges {
 		for _, e := range edges[n] {
-			s.parent[e.id], s.move[e.id] = e.parent, e.move
+			if e.cost < s.cost[e.id] {
+				s.parent[e.id], s.move[e.id], s.cost[e.id] = e.parent, e.move, e.cost
+			}
 		}
-		next = append(next, outs[n]...)
+		for c := 1; c < 3; c++ {
+			level[c] = append(level[c], outs[n][c]...)
+		}
 	}
-	return next
 }
 
 func (s *Search) successors(it item, emit func(uint32, []byte, Move)) {
@@ -220,10 +266,11 @@ func (s *Search) successors(it item, emit func(uint32, []byte, Move)) {
 			continue
 		}
 		form, _ := Canonical(&v)
-		if id, fresh := s.visit(form); fresh {
-			if s.opt.Each != nil {
-				s.opt.Each(&v)
-			}
+		id, fresh, cheaper := s.visit(form, it.cost+m.cost())
+		if fresh && s.opt.Each != nil {
+			s.opt.Each(&v)
+		}
+		if cheaper {
 			emit(id, form, m)
 		}
 	}

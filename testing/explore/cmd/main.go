@@ -24,6 +24,8 @@ func main() {
 	flag.IntVar(&o.Longest, "longest", 9, "log entries above what everybody has")
 	d := flag.Duration("for", time.Minute, "how long")
 	prof := flag.String("profile", "", "write a CPU profile")
+	walk := flag.Bool("walk", false, "walk at random")
+	rseed := flag.Int64("seed", 1, "of the walk")
 	flag.Parse()
 	var err error
 	if o.Off, err = explore.ParseSwitches(*off); err != nil {
@@ -39,6 +41,20 @@ func main() {
 		defer pprof.StopCPUProfile()
 	}
 	o.Until = time.Now().Add(*d)
+	if *walk {
+		begin := time.Now()
+		o.Longest = 12
+		r, err := explore.Walk{Options: o, RandSeed: *rseed}.Run()
+		fmt.Printf("%d walks, %d moves, %d cells, %.1fs\n", r.Walks, r.Steps, r.Cells, time.Since(begin).Seconds())
+		if err != nil {
+			fmt.Println(err)
+		}
+		if r.Found != nil {
+			fmt.Print(r.Found)
+			r.Found.Replay(os.Stdout)
+		}
+		return
+	}
 	o.Level = func(depth int, r *explore.Result) {
 		fmt.Printf("depth %2d: %9d states, %10d moves, %6.1fs\n", depth, r.States, r.Steps, r.Took.Seconds())
 	}
