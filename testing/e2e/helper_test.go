@@ -18,6 +18,8 @@ import (
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"twok/arbiter"
 	"twok/arbiter/httpcas"
 	"twok/internal/lab"
@@ -78,7 +80,8 @@ type pair struct {
 	reg      *httpcas.Register
 	dir      string
 	tls      *tls.Config // of the clients; nil: plain text
-	panicsOK bool        // an etcd may panic in this test
+	clients  map[string]*clientv3.Client
+	panicsOK bool // an etcd may panic in this test
 }
 
 // start is a pair that is whole, with clients that write.
@@ -111,10 +114,13 @@ func prepare(t *testing.T, minor string, opts ...func(*lab.Config)) *pair {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &pair{T: t, Cluster: c, dir: dir}
+	p := &pair{T: t, Cluster: c, dir: dir, clients: map[string]*clientv3.Client{}}
 	t.Cleanup(func() {
 		if p.w != nil {
 			p.w.Stop()
+		}
+		for _, cl := range p.clients {
+			cl.Close()
 		}
 		if err := c.Close(); err != nil {
 			t.Error(err)

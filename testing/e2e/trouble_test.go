@@ -98,12 +98,15 @@ func TestForgottenMemory(t *testing.T) {
 	}
 }
 
+// client is of that member alone; it is closed when the pair ends.
 func (p *pair) client(site string) *clientv3.Client {
 	p.Helper()
-	cl, err := p.Site(site).Client()
-	p.must(err)
-	p.Cleanup(func() { cl.Close() })
-	return cl
+	if p.clients[site] == nil {
+		cl, err := p.Site(site).Client()
+		p.must(err)
+		p.clients[site] = cl
+	}
+	return p.clients[site]
 }
 
 // nobody is a peer URL at which nobody listens.
@@ -295,5 +298,63 @@ func TestArbiterDown(t *testing.T) {
 	p.HealLink()
 	if rec := p.wholeAndAudited(); rec.Generation < 2 {
 		t.Errorf("generation %d", rec.Generation)
+	}
+}
+
+// TestLeaderSiteIsolated: the leader's site loses the link and the arbiter. The other one
+// claims; the isolated etcd is not touched, and returns.
+//
+// Rules: P4, P7, P12, P13; F32.
+func TestLeaderSiteIsolated(t *testing.T) {
+	p := start(t, "3.7")
+	isolated := p.leader()
+	pid := p.etcdPID(isolated)
+	p.Network.Cut(isolated, lab.ArbiterSite)
+	p.Network.Cut(lab.ArbiterSite, isolated)
+	p.CutLink()
+	p.written("a write at the site that has the arbiter")
+	p.reason(isolated, "arbiter-unavailable")
+	if now := p.etcdPID(isolated); now != pid {
+		t.Errorf("the isolated etcd was %d, is %d", pid, now)
+	}
+	p.Network.HealAll()
+	if rec := p.wholeAndAudited(); rec.Survivor.Name == isolated {
+		t.Errorf("%s survives", isolated)
+	}
+}
+
+// TestSurvivorWithoutArbiter: a survivor goes on without the arbiter. The loser waits for
+// it, and the pair is whole when it is back.
+//
+// Rules: P7, P12; F5, F37.
+func TestSurvivorWithoutArbiter(t *testing.T) {
+	p := start(t, "3.5")
+	survivor := p.leader()
+	loser := p.Site(lab.Other(survivor))
+	p.must(loser.Kill())
+	p.written("a write by the survivor")
+	p.until("the confirmation", p.confirmed)
+	p.must(p.KillArbiter())
+	p.reason(survivor, "arbiter-unavailable")
+	pid := p.etcdPID(survivor)
+	p.must(loser.Start())
+	p.steady("the survivor goes on alone", 3*time.Second, func(ctx context.Context) error {
+		if now := p.etcdPID(survivor); now != pid {
+			return fmt.Errorf("its etcd was %d, is %d", pid, now)
+		}
+		list, err := p.client(survivor).MemberList(ctx)
+		if err == nil && len(list.Members) != 1 {
+			err = fmt.Errorf("the list has %d members", len(list.Members))
+		}
+		return err
+	})
+	p.written("a write by the survivor, without the arbiter")
+	p.Site(survivor).KillAgent()
+	p.must(p.Site(survivor).KillEtcd()) // and started again it leads again, without anybody's leave
+	p.must(p.Site(survivor).StartAgent())
+	p.written("a write by the survivor that was restarted")
+	p.must(p.StartArbiter(p.within()))
+	if rec := p.wholeAndAudited(); rec.Survivor.Name != survivor || rec.Generation < 2 {
+		t.Errorf("survivor %s, generation %d", rec.Survivor.Name, rec.Generation)
 	}
 }
