@@ -30,6 +30,11 @@ type Data struct {
 	Token Token // as applied in the database
 	Tail  Tail  // operations on its key after that
 	Confs Confs // every end-of-log configuration (P5)
+
+	// TokenIndex is the index of the entry that wrote Token; zero if it is no longer
+	// in the log or was not looked for: then every entry of the log counts as later.
+	TokenIndex uint64
+	Past       Past // what the log says of applied changes (P5)
 }
 
 // Committed is the highest index that this member knows to be committed:
@@ -73,6 +78,87 @@ type Tail struct {
 	Bad        bool   // a delete, a lease, an unreadable value, or two record IDs
 	RecordID   string // of all writes
 	Generation uint64 // the highest written
+}
+
+// Change is an applied change that made ID a voter or, with Gone, removed a member that
+// is not known to have been a learner.
+type Change struct {
+	Index, Term, ID uint64
+	Gone            bool
+}
+
+// maxPast is how many such changes are kept one by one.
+const maxPast = 4
+
+// Past sums up the applied changes that are still in the log (P5). A third voter
+// that came and went leaves the names of the pair as they were, and yet it may still elect a
+// leader together with a member that knows nothing of its removal.
+type Past struct {
+	Newest [maxPast]Change // newest first
+	More   uint64          // index of the newest that has no place there
+}
+
+// PlacedChange is a change with its place in the log.
+type PlacedChange struct {
+	ConfChange
+	Index, Term uint64
+}
+
+// FoldPast takes the changes of the log up to the applied index, oldest first. An
+// addition that etcd rejected has left its ID neither in the applied configuration nor among the removed.
+func FoldPast(applied []ConfMember, removed []uint64, changes []PlacedChange) Past {
+	var p Past
+	learners := map[uint64]bool{}
+	for _, c := range changes {
+		known := slices.Contains(removed, c.ID) || slices.ContainsFunc(applied, func(m ConfMember) bool { return m.ID == c.ID })
+		switch {
+		case c.Kind == ChangeUpdate || (!known && c.Kind != ChangeUnknown):
+			continue
+		case c.Kind == ChangeAddLearner:
+			learners[c.ID] = true
+			continue
+		case c.Kind == ChangeRemove && learners[c.ID]:
+			continue
+		}
+		delete(learners, c.ID)
+		p.More = p.Newest[maxPast-1].Index
+		copy(p.Newest[1:], p.Newest[:])
+		p.Newest[0] = Change{Index: c.Index, Term: c.Term, ID: c.ID, Gone: c.Kind == ChangeRemove}
+		if c.Kind == ChangeUnknown {
+			p.Newest[0].ID = 0 // nobody's
+		}
+	}
+	return p
+}
+
+// crowded says whether the changes after the index since had more than one other voter
+// beside self at any time, or do not tell. other was a voter at since; zero: self was alone.
+func (p Past) crowded(self, other, since uint64, own func(Change) bool) bool {
+	if p.More > since {
+		return true
+	}
+	var others []uint64
+	if other != 0 {
+		others = append(others, other)
+	}
+	for _, c := range slices.Backward(p.Newest[:]) {
+		if c.Index <= since || own(c) {
+			continue
+		}
+		i := slices.Index(others, c.ID)
+		switch {
+		case c.Gone && i >= 0:
+			others = slices.Delete(others, i, i+1)
+		case c.Gone || c.ID == 0:
+			return true // it came before the log begins, or it is not understood
+		case c.ID != self && i < 0:
+			others = append(others, c.ID)
+		}
+		if len(others) > 1 {
+			return true
+		}
+	}
+	return false
 }
 
 // Voters is a configuration's voters, as far as the rules ask.

@@ -128,6 +128,8 @@ func tokenGround(rec arbiter.Record, d Data) Reason {
 		return TokenLate
 	case d.Confs.Others > 1 || (d.Confs.Others == 1 && d.Confs.Other != t.Other(d.Member)):
 		return ThirdVoter
+	case d.Past.crowded(d.Member, t.Other(d.Member), d.TokenIndex, func(Change) bool { return false }):
+		return TokenOutlived
 	}
 	return None
 }
@@ -139,6 +141,16 @@ func nameGround(rec arbiter.Record, d Data) Reason {
 		return ClaimEnd
 	case rec.WholeGeneration == rec.Generation && !holdsToken(rec, d):
 		return WholeUnknown
+	}
+	// At the claim this member was alone, but for its own append's removals; the token
+	// of this generation, where it is younger, says who was there then.
+	since, other := rec.ClaimEnd.Index, uint64(0)
+	if t := d.Token; t.Present && t.RecordID == rec.ID && t.Generation == rec.Generation && d.TokenIndex > since {
+		since, other = d.TokenIndex, t.Other(d.Member)
+	}
+	own := func(c Change) bool { return c.Gone && c.Term == rec.Fork.Term && c.Index >= rec.Fork.Index }
+	if d.Past.crowded(d.Member, other, since, own) {
+		return TokenOutlived
 	}
 	return None
 }

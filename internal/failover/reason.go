@@ -76,6 +76,7 @@ const (
 	Overridden     // alone, and the record names somebody else (P16)
 	AloneUnclaimed // alone without a claim: somebody removed the other member (F33)
 	RemovedByHand  // removed while the pair was whole, by no claim: stays out (F16, F33)
+	TokenOutlived  // a third voter came and went after the token was written (P5)
 	numReasons
 )
 
@@ -140,6 +141,7 @@ var reasonText = [numReasons]text{
 	TokenPending:        {"token-pending", "wait: the survivor's agent writes the token; check that it runs"},
 	Clone:               {"clone", "the record shows a later claim of this member than its own: another copy of this data directory runs somewhere; keep only one"},
 	Overridden:          {"overridden", "the record names another survivor: this member's etcd stays down and returns when that one leads"},
+	TokenOutlived:       {"token-outlived", "a third member came and went after the token was written: wait until the leader's agent writes it anew; if no leader comes back, the other member has to lead"},
 	RemovedByHand:       {"removed-by-hand", "this member was removed while the pair was whole: add it again with etcdctl, or retire it"},
 	AloneUnclaimed:      {"alone-unclaimed", "the other member was removed by somebody: add a member again, or do without twok"},
 }

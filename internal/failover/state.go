@@ -230,7 +230,7 @@ type State struct {
 
 	// Duties of the leader.
 	Intent    bool   // the read that is out is for a token
-	TokStale  bool   // the term changed while the token was written: write again (P14)
+	TokStale  bool   // the token has to be written again: its term moved (P14), or a third voter was there (P5)
 	TokenWait uint32 // ticks until a failed token write is tried again
 	NoteAge   uint32 // ticks since the last confirmation or mark
 	SwapWait  uint32 // ticks until a swap that failed (not a claim) is tried again

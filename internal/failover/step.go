@@ -102,6 +102,7 @@ func (m *machine) count() {
 		s.NoLeader, s.Woken, s.PeerGone, s.PeerBack = 0, false, false, 0
 		s.WasLeader = o.Leader == o.Member
 		s.Preflight = RecordUnread
+		s.TokStale = s.TokStale || o.Voters.Count > 2
 	case EtcdNoLeader:
 		s.NoLeader = up(s.NoLeader, p.ClaimAfter+p.HeadStart)
 	}

@@ -57,7 +57,7 @@ func Read(lock *Lock, log *walsurgery.Log, ask uint64) (failover.Data, error) {
 	var why error
 	d.Token, why = db.token.decoded()
 	if d.Token.Present && !d.Token.Bad {
-		if d.Token.EntryTerm, err = entryTerm(log, db, d.Token.Term); err != nil {
+		if d.Token.EntryTerm, d.TokenIndex, err = tokenEntry(log, db, d.Token.Term); err != nil {
 			d.Problem = failover.WALUnreadable
 			return d, err
 		}
@@ -71,7 +71,30 @@ func Read(lock *Lock, log *walsurgery.Log, ask uint64) (failover.Data, error) {
 	}
 	d.Tail = t.ops
 	d.Confs = failover.FoldConfs(d.Member, db.configuration(), db.removed, t.changes)
+	if d.Past, err = past(log, db); err != nil {
+		d.Problem = failover.WALUnreadable
+		return d, err
+	}
 	return d, errors.Join(why, t.why, t.unknown)
+}
+
+// past collects the applied membership changes that are still in the log (P5). One
+// that is not understood counts as a stranger's.
+func past(log *walsurgery.Log, db database) (failover.Past, error) {
+	var changes []failover.PlacedChange
+	for e := range log.Changes() {
+		if e.Index > db.applied {
+			break
+		}
+		p := failover.PlacedChange{Index: e.Index, Term: e.Term}
+		if e.Kind == walsurgery.KindConfChange {
+			p.ConfChange, _ = confChange(e.Change) // unknown: Kind says so
+		} else if e.Err != nil && !errors.Is(e.Err, walsurgery.ErrUnexpectedFormat) {
+			return failover.Past{}, fmt.Errorf("read the log's membership changes: %w", e.Err)
+		}
+		changes = append(changes, p)
+	}
+	return failover.FoldPast(db.configuration(), db.removed, changes), nil
 }
 
 // sane is P6, as far as it needs no record.
@@ -100,7 +123,7 @@ func sane(sum walsurgery.Summary, db database) (failover.Reason, error) {
 	return failover.None, nil
 }
 
-// entryTerm is the term of the entry that wrote the applied token, zero if it is no
+// tokenEntry is the place of the entry that wrote the applied token, zeros if it is no
 // longer in the log. The nonce makes the value the only one of its kind. If several entries carry it
 // all the same (a write that was repeated), the newest counts: an older one is of no higher term, and
 // of a lower one than it names it cannot be, since whoever wrote it had seen that term committed. In
@@ -110,25 +133,25 @@ func sane(sum walsurgery.Summary, db database) (failover.Reason, error) {
 // server/storage/mvcc, storeTxnWrite.End), and the newest revision in the database is no higher than the
 // applied one. So the token's entry is at least as far below consistent_index as its revision
 // is below the newest. The search goes back from there; usually it ends soon.
-func entryTerm(log *walsurgery.Log, db database, term uint64) (uint64, error) {
+func tokenEntry(log *walsurgery.Log, db database, term uint64) (foundTerm, foundIndex uint64, err error) {
 	since, first := uint64(db.newest-db.token.main), log.Summary().First.Index
 	if first == 0 || since >= db.applied {
-		return 0, nil
+		return 0, 0, nil
 	}
 	end := db.applied - since + 1
 	for n := uint64(64); first < end; n = min(2*n, 4096) {
 		begin := max(first, end-min(n, end))
-		found, err := entryTermIn(log, begin, end, db.token.value, term)
-		if found != 0 || err != nil {
-			return found, err
+		foundTerm, foundIndex, err = tokenEntryIn(log, begin, end, db.token.value, term)
+		if foundTerm != 0 || err != nil {
+			return foundTerm, foundIndex, err
 		}
 		end = begin
 	}
-	return 0, nil
+	return 0, 0, nil
 }
 
-// entryTermIn looks at the entries begin to end-1.
-func entryTermIn(log *walsurgery.Log, begin, end uint64, value []byte, term uint64) (found uint64, err error) {
+// tokenEntryIn looks at the entries begin to end-1. The index is that of the first one found.
+func tokenEntryIn(log *walsurgery.Log, begin, end uint64, value []byte, term uint64) (found, index uint64, err error) {
 	carries := false
 	w := walker{key: []byte(TokenKey),
 		put:    func(p *etcdserverpb.PutRequest) { carries = carries || bytes.Equal(p.Value, value) },
@@ -139,7 +162,7 @@ func entryTermIn(log *walsurgery.Log, begin, end uint64, value []byte, term uint
 			break
 		}
 		if e.Err != nil && !errors.Is(e.Err, walsurgery.ErrUnexpectedFormat) {
-			return 0, fmt.Errorf("look for the token's entry: %w", e.Err)
+			return 0, 0, fmt.Errorf("look for the token's entry: %w", e.Err)
 		}
 		// The value stands in its entry as it is: what does not hold it need not be decoded.
 		if e.Kind != walsurgery.KindNormal || !bytes.Contains(e.Data, value) {
@@ -147,11 +170,14 @@ func entryTermIn(log *walsurgery.Log, begin, end uint64, value []byte, term uint
 		}
 		carries = false
 		if err := w.data(e.Data); err != nil {
-			return 0, fmt.Errorf("look for the token's entry: entry %d: %w: %w", e.Index, err, walsurgery.ErrUnexpectedFormat)
+			return 0, 0, fmt.Errorf("look for the token's entry: entry %d: %w: %w", e.Index, err, walsurgery.ErrUnexpectedFormat)
+		}
+		if carries && index == 0 {
+			index = e.Index
 		}
 		if carries && (found == 0 || found == term) {
 			found = e.Term
 		}
 	}
-	return found, nil
+	return found, index, nil
 }
