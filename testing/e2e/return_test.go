@@ -73,12 +73,21 @@ var ownKey = regexp.MustCompile(`/(e2e|bulk)/[0-9]+/[0-9]+`)
 //
 // Rules: P8, P12, P13; F23, F24.
 func TestReturnWithDivergentTail(t *testing.T) {
-	p := start(t, "3.7")
+	for _, minor := range lab.Minors {
+		if full || minor == "3.7" {
+			t.Run(minor, func(t *testing.T) { divergentTail(t, minor) })
+		}
+	}
+}
+
+func divergentTail(t *testing.T, minor string) {
+	p := start(t, minor)
 	leader := p.leader()
 	loser, survivor := p.Site(leader), p.Site(lab.Other(leader))
 	loser.KillAgent() // etcd goes on, and cannot claim
 	bulk, err := lab.StartWriter(lab.WriterConfig{
-		Endpoints: []string{loser.ClientURL}, Clients: 32, Deadline: 400 * time.Millisecond, Prefix: "/bulk/",
+		// Soon enough for another try before the old leader notices that it is alone.
+		Endpoints: []string{loser.ClientURL}, Clients: 32, Deadline: 60 * time.Millisecond, Prefix: "/bulk/",
 	})
 	p.must(err)
 	defer bulk.Stop()

@@ -16,8 +16,16 @@ import (
 //
 // Rules: P12; F20.
 func TestMixedVersions(t *testing.T) {
-	p := prepare(t, "3.7")
-	old := p.switchable("b", "3.6")
+	for newer, older := range map[string]string{"3.7": "3.6", "3.6": "3.5"} {
+		if full || newer == "3.7" {
+			t.Run(newer+" and "+older, func(t *testing.T) { mixedVersions(t, newer, older) })
+		}
+	}
+}
+
+func mixedVersions(t *testing.T, newer, older string) {
+	p := prepare(t, newer)
+	old := p.switchable("b", older)
 	p.panicsOK = true // etcd's answer to a newer cluster version
 	p.must(p.Start(p.within()))
 	p.whole()
@@ -27,7 +35,7 @@ func TestMixedVersions(t *testing.T) {
 	p.written("a write by the survivor")
 	p.until("the cluster version of the survivor alone", func(ctx context.Context) error {
 		st, err := p.client("a").Status(ctx, p.Site("a").ClientURL)
-		if err == nil && st.StorageVersion != "3.7.0" {
+		if err == nil && st.StorageVersion != newer+".0" {
 			err = fmt.Errorf("its storage version is %s", st.StorageVersion)
 		}
 		return err
@@ -53,7 +61,7 @@ func TestMixedVersions(t *testing.T) {
 			t.Errorf("a refused loser has %q (%v)", left, err)
 		}
 	}
-	old.point(etcd(t, "3.7").Etcd)
+	old.point(etcd(t, newer).Etcd)
 	if rec := p.wholeAndAudited(); rec.Survivor.Name != "a" {
 		t.Errorf("%s survives", rec.Survivor.Name)
 	}
