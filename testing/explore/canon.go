@@ -30,6 +30,7 @@ type encoder struct {
 	first    uint64
 	old      uint64   // generations up to this one are history
 	gens     []uint64 // all that are left, ascending
+	rec      []byte   // the record of the register, as it was written
 	ctx      int      // whose starts are meant
 	ids      []uint64
 	nonces   []uint32
@@ -153,6 +154,8 @@ func (x *encoder) value(cl class, v uint64) uint64 {
 	switch cl {
 	case index:
 		return x.idx(v)
+	case above:
+		return v - min(v, uint64(x.fold))
 	case term:
 		return x.trm(v)
 	case gen:
@@ -188,8 +191,15 @@ func (x *encoder) walk(p *plan, at unsafe.Pointer) {
 			case *rec == x.w.Rec:
 				x.put(1)
 			default:
+				x.flush()
+				mark := len(x.b)
 				x.put(2)
 				x.walk(recordPlan, q)
+				x.flush()
+				if bytes.Equal(x.b[mark+1:], x.rec) { // equal but for what is dead
+					x.b = x.b[:mark]
+					x.put(1)
+				}
 			}
 		case pos:
 			x.position((*arbiter.Position)(q))
@@ -228,7 +238,7 @@ func (x *encoder) walk(p *plan, at unsafe.Pointer) {
 	}
 }
 
-// nonce: one that no record shows and no claim of the other kind holds equals nothing.
+// nonce: one that no record shows equals none of theirs, nor the empty one.
 func (x *encoder) nonce(s string) {
 	if s == "" {
 		x.put(0)
@@ -236,10 +246,10 @@ func (x *encoder) nonce(s string) {
 	}
 	n := untag(s)
 	if !slices.Contains(x.live, n) {
-		x.put(0)
+		x.put(1)
 		return
 	}
-	x.put(number(&x.nonces, n))
+	x.put(number(&x.nonces, n) + 1)
 }
 
 func (x *encoder) sorted(list []uint64) {
@@ -387,7 +397,6 @@ func (w *World) folded() int {
 			k = min(k, n.HS, n.DB, n.Commit, n.Applied)
 		}
 	}
-	// Positions in sections under way are compared with each other.
 	for i := range w.Nodes {
 		n := &w.Nodes[i]
 		for j := 0; len(n.Log) > 0 && j < k; j++ {
@@ -396,7 +405,17 @@ func (w *World) folded() int {
 			}
 		}
 	}
-	return max(k-1, 0)
+	k = max(k-1, 0)
+	// What came after the token is asked for (P5).
+	n := Node{Log: w.Hist}
+	if t := w.token(&n, min(k+1, len(w.Hist))); t.Present {
+		for j, e := range w.Hist[:k] {
+			if e.UID == t.UID {
+				return j
+			}
+		}
+	}
+	return k
 }
 
 func encode(w *World) []byte {
@@ -424,7 +443,11 @@ func encode(w *World) []byte {
 		x.ctx = i
 		x.walk(nodePlan, unsafe.Pointer(&w.Nodes[i]))
 	}
+	x.flush()
+	mark := len(x.b)
 	x.walk(recordPlan, unsafe.Pointer(&w.Rec))
+	x.flush()
+	x.rec = bytes.Clone(x.b[mark:])
 	for i := range w.Sites {
 		x.ctx = i
 		s := &w.Sites[i]
@@ -486,7 +509,7 @@ func (x *encoder) conf(c *Conf) {
 	// Removed IDs that nothing else holds are not asked for.
 	var gone []uint64
 	for _, g := range d.Gone {
-		if g != 0 && x.w.mentions(g) {
+		if g != 0 && x.w.mentions(g, x.fold) {
 			gone = append(gone, x.idOf(g))
 		}
 	}
@@ -497,12 +520,12 @@ func (x *encoder) conf(c *Conf) {
 	}
 }
 
-func (w *World) mentions(id uint64) bool {
+func (w *World) mentions(id uint64, fold int) bool {
 	for i := range w.Nodes {
 		if w.Nodes[i].ID == id {
 			return true
 		}
-		for _, e := range w.Nodes[i].Log {
+		for _, e := range w.Nodes[i].Log[min(fold, len(w.Nodes[i].Log)):] {
 			if e.ID == id {
 				return true
 			}

@@ -3,7 +3,7 @@ package explore
 import (
 	"fmt"
 	"reflect"
-	"strings"
+	"slices"
 	"unsafe"
 
 	"twok/arbiter"
@@ -20,6 +20,7 @@ const (
 	plain   class = iota
 	dead          // never read before it is written again, or for people only
 	index         // of the log
+	above         // of the log; zero for all that is folded
 	term          //
 	gen           // a generation
 	id            // a member's
@@ -60,6 +61,7 @@ var classes = map[string]class{
 	"failover.Token.Term": term, "failover.Token.EntryTerm": term, "failover.Voters.IDs": ids,
 	"failover.Data.Member": id, "failover.Data.Cluster": plain, "failover.Data.Name": dead, "failover.Data.Term": term, "failover.Data.Commit": index,
 	"failover.Data.Applied": index, "failover.Data.Snap": index, "failover.Data.Asked": term, "failover.Tail.RecordID": text, "failover.Tail.Generation": gen,
+	"failover.Data.TokenIndex": index, "failover.Past.More": index, "failover.Change.Index": index, "failover.Change.Term": term, "failover.Change.ID": id,
 	"failover.Confs.Other": id, "failover.Confs.Remove": ids,
 	"failover.List.Leader": id, "failover.List.Cluster": plain, "failover.List.Leftover": id, "failover.List.Stranger": id,
 	"failover.Action.Index": index, "failover.Action.Remove": ids, "failover.Action.Term": term, "failover.Action.ID": id, "failover.Action.Cluster": plain,
@@ -67,7 +69,7 @@ var classes = map[string]class{
 	"failover.Event.Seen": gen, "failover.Event.ID": id, "failover.Event.RecordID": dead, "failover.Event.Stamp": dead, "failover.Event.Obs": dead,
 
 	"explore.Site.Seen": gen, "explore.Site.Added": id,
-	"explore.Node.ID": id, "explore.Node.Term": term, "explore.Node.Vote": dead, "explore.Node.HS": index, "explore.Node.DB": index,
+	"explore.Node.ID": id, "explore.Node.Term": term, "explore.Node.Vote": dead, "explore.Node.HS": index, "explore.Node.Snap": above, "explore.Node.DB": index,
 	"explore.Node.Commit": index, "explore.Node.Applied": index, "explore.Node.Match": index, "explore.Node.Pending": index, "explore.Node.Start": start,
 	"explore.Entry.Term": term, "explore.Entry.UID": uid, "explore.Entry.ID": id, "explore.Entry.Prev": uid,
 	"explore.Token.UID": uid, "explore.Token.Gen": gen, "explore.Token.Pair": ids, "explore.Token.Term": term, "explore.Token.Entry": term,
@@ -77,8 +79,10 @@ var classes = map[string]class{
 // deadPaths are fields that are dead in one place only: the terms of a token matter in
 // data that were read under the locks, nowhere else.
 var deadPaths = []string{
-	"State.Obs.Token.Term", "State.Obs.Token.EntryTerm", "State.Tok.Term", "State.Tok.EntryTerm", "Event.Token.Term", "Event.Token.EntryTerm",
+	"Site.S.Obs.Token.Term", "Site.S.Obs.Token.EntryTerm", "Site.S.Tok.Term", "Site.S.Tok.EntryTerm", "Event.Token.Term", "Event.Token.EntryTerm",
 }
+
+var deadSeen = map[string]bool{} // each of them has to be there
 
 type leaf struct {
 	off  uintptr
@@ -113,10 +117,9 @@ func planOf(t reflect.Type) *plan {
 }
 
 func (p *plan) add(t reflect.Type, off uintptr, cl class, path string) {
-	for _, d := range deadPaths {
-		if strings.HasSuffix(path, d) {
-			return
-		}
+	if slices.Contains(deadPaths, path) {
+		deadSeen[path] = true
+		return
 	}
 	switch {
 	case cl == dead:

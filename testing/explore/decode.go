@@ -71,8 +71,8 @@ func (x *decoder) walk(p *plan, at unsafe.Pointer) {
 				(*[8]uint64)(q)[k] = x.seen(0, x.get())
 			}
 		case nonce:
-			if n := x.seen(1, x.get()); n > 0 {
-				*(*string)(q) = tag(uint32(n))
+			if n := x.get(); n > 0 {
+				*(*string)(q) = tag(uint32(x.seen(1, n-1)))
 			}
 		case tagged:
 			if n := x.seen(2, x.get()); n > 0 {

@@ -27,6 +27,7 @@ const (
 	Apply   // up to the next entry that changes the configuration or the token
 	Persist
 	Restart // etcd A crashes and starts; what lags on disk (B: 0), or nothing (1), is forgotten
+	Compact // etcd A takes a snapshot and reads its log from there
 	Sync    // the leader does all that it can
 	Put     // a client's write at leader A
 	Learn   // A is told that it is removed
@@ -51,7 +52,7 @@ const (
 )
 
 var opNames = [numOps]string{"cut", "heal", "far-cut", "far-heal", "elect", "lead", "elect-lost", "step-down", "send", "send-all", "rep", "apply",
-	"persist", "restart", "sync", "put", "learn", "run", "tick", "do", "go", "deliver", "die", "forget", "due", "late-swap", "late-token",
+	"persist", "restart", "compact", "sync", "put", "learn", "run", "tick", "do", "go", "deliver", "die", "forget", "due", "late-swap", "late-token",
 	"add-third", "drop-third", "drop-other", "drain", "drop-drained", "undrain", "rollback"}
 
 // Move is one step of the environment or of an agent.
@@ -132,7 +133,7 @@ var allMoves = func() (ms []Move) {
 					}
 				}
 			}
-		case Elect, Lead, ElectLost, StepDown, Apply, Persist, Put, Learn, AddThird, DropThird:
+		case Elect, Lead, ElectLost, StepDown, Apply, Persist, Compact, Put, Learn, AddThird, DropThird:
 			for a := range uint8(3) {
 				ms = append(ms, Move{Op: op, A: a})
 			}
@@ -179,7 +180,7 @@ func (x Options) moves() (ms []Move) {
 			}
 		case Persist: // a restart says what is on disk
 			continue
-		case Forget, Due, ElectLost:
+		case Forget, Due, ElectLost, Compact:
 			if !x.Rare {
 				continue
 			}
@@ -250,6 +251,14 @@ func (w *World) apply(m Move, a, b int) bool {
 			w.persist(a)
 		}
 		w.boot(a)
+		return true
+	case Compact:
+		n := &w.Nodes[a]
+		if !w.alive(a) || n.Applied <= n.Snap {
+			return false
+		}
+		w.persist(a)
+		n.Snap = n.Applied
 		return true
 	case Sync:
 		w.sync()

@@ -138,6 +138,7 @@ type Node struct {
 	Vote    uint64
 	Log     []Entry // copied on every write
 	HS      int     // commit of the hard state on disk
+	Snap    int     // what the log is read from
 	DB      int     // consistent_index of the database on disk
 	Commit  int
 	Applied int

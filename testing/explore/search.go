@@ -15,7 +15,7 @@ type Options struct {
 	Third     bool // a user adds and removes a third member
 	Operators bool // drains, removals by hand
 	Rare      bool // lost memory, confirmations that become due
-	Longest   int  // log entries above what everybody has; zero: 9
+	Longest   int  // log entries above what everybody has; zero: 12
 	Depth     int  // moves after the seed; zero: no bound
 	States    int  // zero: no bound
 	Until     time.Time
@@ -92,7 +92,7 @@ func NewSearch(o Options) *Search {
 		o.Workers = 2
 	}
 	if o.Longest == 0 {
-		o.Longest = 9
+		o.Longest = 12
 	}
 	if len(o.Seeds) == 0 {
 		o.Seeds = SeedNames()

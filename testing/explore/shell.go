@@ -167,12 +167,12 @@ func (w *World) run(i int) bool {
 		case s.Back[site] != nil:
 			w.deliver(i, site)
 		case s.Out[site] != nil:
-			if !w.perform(i, site, OK) {
-				w.perform(i, site, Fail)
+			if !w.perform(i, site, OK) && w.perform1(i, site, Fail) {
+				w.settle(i)
 			}
 		case s.Out[arb] != nil:
-			if !w.perform(i, arb, OK) {
-				w.perform(i, arb, Fail)
+			if !w.perform(i, arb, OK) && w.perform1(i, arb, Fail) {
+				w.settle(i)
 			}
 		default:
 			return did
@@ -251,7 +251,7 @@ func (w *World) carry(i int, a *failover.Action, how How, e *failover.Event) boo
 			w.Nodes[j].Match[i] = 0
 		}
 		if !a.Keep {
-			n.Log, n.HS, n.DB, n.Term = nil, 0, 0, 0
+			n.Log, n.HS, n.DB, n.Term, n.Snap = nil, 0, 0, 0, 0
 		}
 		n.Vote, s.Added = 0, 0
 		w.halt(i)

@@ -75,7 +75,7 @@ var Params = failover.Params{ClaimAfter: 1, WakeAfter: 1, RecordIdle: 1, RecordB
 // NewWorld is a pair that has just been started: both members have the first
 // entries, nobody leads, there is no record.
 func NewWorld(off Switches) *World {
-	w := &World{Link: true, Far: [2]bool{true, true}, Off: off, Max: 14, IDs: 2}
+	w := &World{Link: true, Far: [2]bool{true, true}, Off: off, Max: 30, IDs: 2}
 	w.Base.Conf.N = 2
 	for i := range 2 {
 		w.Base.Conf.Peers[i] = Peer{ID: uint64(i + 1), Site: uint8(i)}
@@ -211,7 +211,7 @@ func (w *World) data(i int, asked uint64) failover.Data {
 	idx, term := n.last()
 	d := failover.Data{Member: n.ID, Cluster: cluster, Name: name, Term: uint64(n.Term), Commit: uint64(n.HS), Applied: uint64(at),
 		Last: arbiter.Position{Index: uint64(idx), Term: uint64(term)}}
-	if asked > 0 && asked <= uint64(len(n.Log)) {
+	if asked > uint64(n.Snap) && asked <= uint64(len(n.Log)) {
 		d.Asked = uint64(n.Log[asked-1].Term)
 	}
 	var changes []failover.ConfChange
@@ -224,8 +224,27 @@ func (w *World) data(i int, asked uint64) failover.Data {
 			d.Tail.Writes, d.Tail.RecordID, d.Tail.Generation = true, recordID, max(d.Tail.Generation, e.Tok.Gen)
 		}
 	}
-	d.Token = coreToken(w.token(n, at))
+	tok := w.token(n, at)
+	d.Token = coreToken(tok)
 	ms, gone := confMembers(w.conf(n, at))
 	d.Confs = failover.FoldConfs(n.ID, ms, gone, changes)
+	var past []failover.PlacedChange
+	for k, e := range n.Log[:at] {
+		if k < n.Snap {
+			continue // compacted away
+		}
+		if e.conf() {
+			past = append(past, failover.PlacedChange{ConfChange: failover.ConfChange{Kind: kinds[e.Kind], ID: e.ID}, Index: uint64(k + 1), Term: uint64(e.Term)})
+		}
+		if tok.Present && e.UID == tok.UID {
+			d.TokenIndex = uint64(k + 1)
+			past = nil // what came before is asked for by no rule
+		}
+	}
+	if d.TokenIndex == 0 {
+		d.Token.EntryTerm = 0
+	}
+	d.Snap = uint64(min(n.Snap, at))
+	d.Past = failover.FoldPast(ms, gone, past)
 	return d
 }

@@ -21,10 +21,11 @@ func main() {
 	flag.BoolVar(&o.Rare, "rare", false, "lost memory, confirmations that become due")
 	flag.IntVar(&o.Depth, "depth", 0, "moves after the start")
 	flag.IntVar(&o.States, "states", 0, "how many states at most")
-	flag.IntVar(&o.Longest, "longest", 9, "log entries above what everybody has")
+	flag.IntVar(&o.Longest, "longest", 12, "log entries above what everybody has")
 	d := flag.Duration("for", time.Minute, "how long")
 	prof := flag.String("profile", "", "write a CPU profile")
 	walk := flag.Bool("walk", false, "walk at random")
+	liveness := flag.Bool("live", false, "check liveness from every state")
 	rseed := flag.Int64("seed", 1, "of the walk")
 	flag.Parse()
 	var err error
@@ -43,7 +44,7 @@ func main() {
 	o.Until = time.Now().Add(*d)
 	if *walk {
 		begin := time.Now()
-		o.Longest = 12
+		o.Longest = 14
 		r, err := explore.Walk{Options: o, RandSeed: *rseed}.Run()
 		fmt.Printf("%d walks, %d moves, %d cells, %.1fs\n", r.Walks, r.Steps, r.Cells, time.Since(begin).Seconds())
 		if err != nil {
@@ -55,6 +56,10 @@ func main() {
 		}
 		return
 	}
+	live := explore.NewLiveness(o.Off)
+	if *liveness {
+		o.Each = live.Check
+	}
 	o.Level = func(depth int, r *explore.Result) {
 		fmt.Printf("depth %2d: %9d states, %10d moves, %6.1fs\n", depth, r.States, r.Steps, r.Took.Seconds())
 	}
@@ -62,6 +67,12 @@ func main() {
 	fmt.Printf("%d states, %d moves, %d complete levels, %d cut off, %.1fs, complete %v\n", r.States, r.Steps, r.Depth, r.CutOff, r.Took.Seconds(), r.Complete)
 	if err != nil {
 		fmt.Println(err)
+	}
+	if *liveness {
+		fmt.Printf("%d whole, %d lead alone\n%s", live.Whole, live.Leads, live.Ends())
+		for _, b := range live.Bad {
+			fmt.Println(b.Prop, b.Text, "FROM", &b.World)
+		}
 	}
 	if r.Found != nil {
 		fmt.Print(r.Found)
