@@ -1,6 +1,7 @@
 package member
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -202,7 +203,7 @@ func (p *pair) propose(requests ...func(context.Context, *clientv3.Client) error
 	p.t.Helper()
 	leader = p.leader()
 	cl := p.client(leader)
-	p.must(p.Site(lab.Other(leader)).SignalEtcd(syscall.SIGSTOP))
+	p.freeze(lab.Other(leader))
 	ctx := p.within(500 * time.Millisecond)
 	var wg sync.WaitGroup
 	for _, r := range requests {
@@ -216,6 +217,26 @@ func (p *pair) propose(requests ...func(context.Context, *clientv3.Client) error
 	wg.Wait()
 	p.kill()
 	return leader
+}
+
+// freeze stops a site's etcd and waits until all of its threads stand still.
+func (p *pair) freeze(site string) {
+	p.t.Helper()
+	pid, err := p.Site(site).EtcdPID()
+	p.must(err)
+	p.must(p.Site(site).SignalEtcd(syscall.SIGSTOP))
+	for running := true; running; time.Sleep(time.Millisecond) {
+		tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+		p.must(err)
+		running = len(tasks) == 0
+		for _, task := range tasks {
+			b, err := os.ReadFile(task)
+			running = running || err != nil || !bytes.Contains(b, []byte(") T "))
+		}
+		if p.t.Context().Err() != nil {
+			p.t.Fatal("the follower does not stand still")
+		}
+	}
 }
 
 // slow leaves the time to propose before a leader without a follower steps down.
