@@ -332,25 +332,18 @@ func Canonical(w *World) (form []byte, flipped bool) {
 
 // order compares the sites by what differs most often.
 func (w *World) order() int {
-	key := func(i int) uint64 {
+	key := func(i int) [9]int {
 		n, s := &w.Nodes[i], &w.Sites[i]
-		v := uint64(n.Commit)<<56 | uint64(n.Applied&15)<<52 | uint64(len(n.Log)&15)<<48 | uint64(n.HS&15)<<44 | uint64(n.DB&15)<<40 |
-			uint64(n.Term&255)<<32 | uint64(s.S.Phase)<<24 | uint64(s.S.Why)<<16
+		bits := 0
 		for k, f := range []bool{n.Leader, n.Dead, s.Locked, s.Out[0] != nil, s.Out[1] != nil, w.Rec.Survivor.ID == n.ID} {
 			if f {
-				v |= 1 << k
+				bits |= 1 << k
 			}
 		}
-		return v
+		return [9]int{n.Commit, n.Applied, len(n.Log), n.HS, n.DB, int(n.Term), int(s.S.Phase), int(s.S.Why), bits}
 	}
 	a, b := key(0), key(1)
-	switch {
-	case a > b:
-		return -1
-	case a < b:
-		return 1
-	}
-	return 0
+	return -slices.Compare(a[:], b[:])
 }
 
 // flip exchanges the sites.

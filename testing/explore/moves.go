@@ -294,7 +294,7 @@ func (w *World) apply(m Move, a, b int) bool {
 		w.Sites[a].S.NoteAge = never
 		return true
 	case Apply1:
-		if w.Late[a] == nil {
+		if w.stale(w.Late[a]) {
 			return false
 		}
 		late := w.Late[a]

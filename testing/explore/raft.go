@@ -383,8 +383,9 @@ func (w *World) replicate(i, j int, all bool) bool {
 	}
 	f.Leader = false
 	if len(f.Log) == 0 { // a snapshot
-		f.Log = l.Log[:1:1]
-		f.Commit, f.Applied, f.HS, f.DB = 1, 1, 1, 1
+		k := w.folded() + 1
+		f.Log = l.Log[:k:k]
+		f.Commit, f.Applied, f.HS, f.DB = k, k, k, k
 		if !all {
 			return true
 		}

@@ -309,7 +309,7 @@ func (w *World) may(m Move) bool {
 	case Arrive:
 		return w.Txn != nil
 	case Apply1:
-		return w.Late[m.A] != nil
+		return !w.stale(w.Late[m.A])
 	}
 	return true
 }

@@ -1,6 +1,8 @@
 package explore
 
 import (
+	"slices"
+
 	"twok/arbiter"
 	"twok/internal/failover"
 )
@@ -374,6 +376,8 @@ func (w *World) operate(i int, a *failover.Action, stage int) {
 			es = append(es, Entry{Kind: Remove, Term: n.Term, ID: id})
 		}
 	}
+	// In the order in which they came in: IDs are random, their order says nothing.
+	slices.SortStableFunc(es, func(a, b Entry) int { return w.since(n, a.ID) - w.since(n, b.ID) })
 	if len(es) == 0 {
 		es = append(es, Entry{Term: n.Term})
 	}
@@ -388,6 +392,18 @@ func (w *World) operate(i int, a *failover.Action, stage int) {
 		w.commit(i, len(n.Log))
 	}
 	w.halt(i)
+}
+
+func (w *World) since(n *Node, id uint64) int {
+	for k, e := range n.Log {
+		if (e.Kind == Add || e.Kind == AddLearner) && e.ID == id {
+			return 10 + k
+		}
+	}
+	if p := w.Base.Conf.find(id); p != nil {
+		return int(p.Site)
+	}
+	return 9
 }
 
 func (w *World) appendEntries(i int, a *failover.Action, how How, e *failover.Event) bool {
