@@ -194,6 +194,7 @@ type ConfMember struct {
 	Name     string
 	Learner  bool
 	PeerURLs []string
+	maybe    bool // perhaps --max-learners refused it; see accept
 }
 
 // ConfChangeKind is what an entry does to a configuration.
@@ -246,7 +247,9 @@ func FoldConfs(self uint64, applied []ConfMember, removed []uint64, changes []Co
 	return c
 }
 
-// accept applies ch to members if etcd would, and says so.
+// accept applies ch to members if etcd would, and says so. A learner beside another
+// one is taken as accepted, but perhaps --max-learners refused it: a maybe. It must not
+// stand in the way of anything that etcd then accepts.
 func accept(members map[uint64]ConfMember, gone map[uint64]bool, ch ConfChange) bool {
 	if gone[ch.ID] {
 		return false
@@ -257,7 +260,9 @@ func accept(members map[uint64]ConfMember, gone map[uint64]bool, ch ConfChange) 
 		if ok || urlTaken(members, ch) {
 			return false
 		}
-		members[ch.ID] = ConfMember{ID: ch.ID, Learner: ch.Kind == ChangeAddLearner || ch.Learner, PeerURLs: ch.PeerURLs}
+		m = ConfMember{ID: ch.ID, Learner: ch.Kind == ChangeAddLearner || ch.Learner, PeerURLs: ch.PeerURLs}
+		m.maybe = m.Learner && hasLearner(members)
+		members[ch.ID] = m
 	case ChangePromote:
 		if !ok || !m.Learner {
 			return false
@@ -280,9 +285,18 @@ func accept(members map[uint64]ConfMember, gone map[uint64]bool, ch ConfChange) 
 	return true
 }
 
+func hasLearner(members map[uint64]ConfMember) bool {
+	for _, m := range members {
+		if m.Learner {
+			return true
+		}
+	}
+	return false
+}
+
 func urlTaken(members map[uint64]ConfMember, ch ConfChange) bool {
 	for _, m := range members {
-		if m.ID == ch.ID {
+		if m.ID == ch.ID || m.maybe {
 			continue
 		}
 		for _, u := range ch.PeerURLs {

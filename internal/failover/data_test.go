@@ -136,6 +136,30 @@ func TestFoldConfs(t *testing.T) {
 	}
 }
 
+// A learner beside another one is perhaps refused by --max-learners, which no data
+// directory shows. Taken as accepted, its peer URL must not hide a voter that etcd then takes in.
+//
+// Rules: P5.
+func TestFoldConfsMaxLearners(t *testing.T) {
+	const idD, idE = 0xd, 0xe
+	applied := append(pairOf(idA, idB), ConfMember{ID: idC, Learner: true, PeerURLs: []string{url(idC)}})
+	got := FoldConfs(idA, applied, nil, []ConfChange{
+		{Kind: ChangeAddLearner, ID: idD, PeerURLs: []string{url(idD)}},
+		{Kind: ChangeAdd, ID: idE, PeerURLs: []string{url(idD)}},
+	})
+	if got.MaxOthers != 2 || got.Remove != [MaxRemove]uint64{idB, idC, idD, idE} {
+		t.Errorf("the third voter is missed: %+v", got)
+	}
+	// A single learner is never refused: its URL does block.
+	got = FoldConfs(idA, pairOf(idA, idB), nil, []ConfChange{
+		{Kind: ChangeAddLearner, ID: idD, PeerURLs: []string{url(idD)}},
+		{Kind: ChangeAdd, ID: idE, PeerURLs: []string{url(idD)}},
+	})
+	if got.MaxOthers != 1 {
+		t.Errorf("an addition that etcd rejects counts: %+v", got)
+	}
+}
+
 // Surgery removes every other member wherever it shows up, in a fixed order, and
 // says when it cannot.
 //
