@@ -402,9 +402,9 @@ func (w *World) folded() int {
 	// What came after the token is asked for (P5).
 	n := Node{Log: w.Hist}
 	if t := w.token(&n, min(k+1, len(w.Hist))); t.Present {
-		for j, e := range w.Hist[:k] {
+		for j, e := range w.Hist[:min(k+1, len(w.Hist))] {
 			if e.UID == t.UID {
-				return j
+				return max(j-1, 0) // what is folded stays below the token
 			}
 		}
 	}

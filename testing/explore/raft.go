@@ -383,7 +383,7 @@ func (w *World) replicate(i, j int, all bool) bool {
 	}
 	f.Leader = false
 	if len(f.Log) == 0 { // a snapshot
-		k := w.folded() + 1
+		k := l.Applied
 		f.Log = l.Log[:k:k]
 		f.Commit, f.Applied, f.HS, f.DB = k, k, k, k
 		if !all {
