@@ -287,12 +287,23 @@ func (a *agent) data(asked uint64) failover.Data {
 		return out
 	}
 	out.Token = d.db.token
-	if out.Token.Present {
-		for _, e := range d.ents {
-			if id, p, ok := w.payloadOf(e); ok && p.kind == payToken && id == d.db.tokSeq && !w.off.TokenRedial && e.GetIndex() <= d.db.ci {
+	var past []failover.PlacedChange
+	for _, e := range d.ents {
+		if e.GetIndex() > d.db.ci {
+			break
+		}
+		if c, ok := w.changeOf(e); ok {
+			past = append(past, failover.PlacedChange{ConfChange: c, Index: e.GetIndex(), Term: e.GetTerm()})
+		}
+		if id, p, ok := w.payloadOf(e); ok && out.Token.Present && p.kind == payToken && id == d.db.tokSeq {
+			out.TokenIndex = e.GetIndex()
+			if !w.off.TokenRedial {
 				out.Token.EntryTerm = e.GetTerm()
 			}
 		}
+	}
+	if !w.off.Past {
+		out.Past = failover.FoldPast(d.db.members, d.db.removed, past)
 	}
 	ents, ok := d.after(d.db.ci)
 	if !ok {

@@ -319,7 +319,7 @@ func (n *node) save(hs *raftpb.HardState, ents []*raftpb.Entry) {
 	d := n.s.disk
 	for _, e := range ents {
 		d.write(record{kind: recEntry, ent: e})
-		if c, ok := n.s.w.changeOf(e); ok && c.Kind == failover.ChangePromote {
+		if c, ok := n.s.w.changeOf(e); ok && c.Kind == failover.ChangePromote && n.leads {
 			n.s.spring()
 		}
 	}

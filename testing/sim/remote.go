@@ -245,6 +245,12 @@ func (a *agent) writeToken(j *job) bool {
 		j.mod = j.req.res.tokMod
 		return j.wait(w, 3) // it may be on its way for long
 	case 3:
+		if s.trapToken > 0 {
+			s.slowApply, s.trapToken = w.now+s.trapToken, 0
+			s.crash(0)
+			s.startAt = w.now
+			return false
+		}
 		pair, _ := pairOf(j.members)
 		j.e.Token = failover.Token{Present: true, RecordID: j.act.RecordID, Generation: j.act.Generation, Cluster: clusterID, Members: pair, Term: j.term}
 		j.req = n.propose(payload{kind: payToken, tok: j.e.Token, mod: j.mod})
@@ -288,6 +294,7 @@ func (a *agent) sideToken() {
 	if a.side != nil || n == nil || n.lead == 0 || !a.st.RecKnown || a.arb != arbUp || n.state.voters().Count != 2 {
 		return
 	}
+
 	if t := n.state.token; t.Present && t.Generation == w.reg.rec.Generation && t.Names(n.state.voters().IDs[0], n.state.voters().IDs[1]) {
 		return
 	}

@@ -156,6 +156,7 @@ func (w *world) calm() (string, int) {
 	a, b := &w.sites[0].a.st, &w.sites[1].a.st
 	ends := []string{fmt.Sprintf("%s/%s", a.Phase, a.Why), fmt.Sprintf("%s/%s", b.Phase, b.Why)}
 	slices.Sort(ends)
+	w.say("%s", w.show())
 	return ends[0] + "+" + ends[1], calm
 }
 

@@ -10,6 +10,7 @@ import (
 
 var (
 	flagSeed = flag.Uint64("sim.seed", 0, "run this one seed and print it")
+	flagEnd  = flag.String("sim.end", "", "shrink what ends so")
 	flagRuns = flag.Int("sim.runs", 300, "random schedules")
 )
 
