@@ -153,7 +153,7 @@ func (m *machine) classify() {
 		next = Leading
 	case o.Etcd == EtcdLed:
 		next = Following
-	case back:
+	case back && !m.voter():
 	case m.loser():
 		next = Lost
 	default:
@@ -171,6 +171,13 @@ func (m *machine) classify() {
 		}
 	}
 	m.enter(next)
+}
+
+// voter: the own data hold a token of the record's generation that names this member.
+// Tokens name voters, so the return is over, even if no leader was seen since the promotion.
+func (m *machine) voter() bool {
+	t := m.s.Tok
+	return m.s.TokKnown && t.Present && !t.Bad && t.Generation >= m.s.Rec.Generation && t.Other(m.self()) != 0
 }
 
 // enter changes the phase.
