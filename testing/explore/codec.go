@@ -73,7 +73,7 @@ var classes = map[string]class{
 	"explore.Node.Commit": index, "explore.Node.Applied": index, "explore.Node.Match": index, "explore.Node.Pending": index, "explore.Node.Start": start,
 	"explore.Entry.Term": term, "explore.Entry.UID": uid, "explore.Entry.ID": id, "explore.Entry.Prev": uid,
 	"explore.Token.UID": uid, "explore.Token.Gen": gen, "explore.Token.Pair": ids, "explore.Token.Term": term, "explore.Token.Entry": term,
-	"explore.Conf.Gone": id, "explore.Peer.ID": id, "explore.LateToken.Start": start,
+	"explore.Peer.ID": id, "explore.LateToken.Start": start,
 }
 
 // deadPaths are fields that are dead in one place only: the terms of a token matter in
@@ -82,7 +82,8 @@ var deadPaths = []string{
 	"Site.S.Obs.Token.Term", "Site.S.Obs.Token.EntryTerm", "Site.S.Tok.Term", "Site.S.Tok.EntryTerm", "Event.Token.Term", "Event.Token.EntryTerm",
 }
 
-var deadSeen = map[string]bool{} // each of them has to be there
+// Each name has to be there.
+var deadSeen, classSeen = map[string]bool{}, map[string]bool{}
 
 type leaf struct {
 	off  uintptr
@@ -146,6 +147,7 @@ func (p *plan) add(t reflect.Type, off uintptr, cl class, path string) {
 			f := t.Field(i)
 			name := t.String() + "." + f.Name
 			c, known := classes[name]
+			classSeen[name] = true
 			k := f.Type
 			for k.Kind() == reflect.Array {
 				k = k.Elem()

@@ -27,6 +27,7 @@ type Liveness struct {
 
 // Bad is a state that violates a liveness property.
 type Bad struct {
+	ID         uint32 // in the search
 	Prop, Text string
 	World      World
 }
@@ -44,12 +45,12 @@ var operator = map[failover.Reason]bool{
 }
 
 // Check looks at one state: L1, from everything up, and L2, from one site alone.
-func (l *Liveness) Check(w *World) {
+func (l *Liveness) Check(id uint32, w *World) {
 	if end := l.good(w); end != "" {
 		l.mu.Lock()
 		l.Stuck[end]++
 		if !named(end) {
-			l.bad("L1", "the pair stays in "+end, w)
+			l.bad(id, "L1", "the pair stays in "+end, w)
 		}
 		l.mu.Unlock()
 	} else {
@@ -58,17 +59,17 @@ func (l *Liveness) Check(w *World) {
 		l.mu.Unlock()
 	}
 	for i := range 2 {
-		l.single(w, i)
+		l.single(id, w, i)
 	}
 }
 
-func (l *Liveness) bad(prop, text string, w *World) {
+func (l *Liveness) bad(id uint32, prop, text string, w *World) {
 	for _, b := range l.Bad {
 		if b.Prop == prop && b.Text == text {
 			return
 		}
 	}
-	l.Bad = append(l.Bad, Bad{prop, text, *w})
+	l.Bad = append(l.Bad, Bad{id, prop, text, *w})
 }
 
 // named: one of the two agents says what only a person can do.
@@ -174,7 +175,7 @@ func (w *World) end() string {
 }
 
 // single: only site i and the store stay. If its member may claim by the rules, it leads.
-func (l *Liveness) single(from *World, i int) {
+func (l *Liveness) single(id uint32, from *World, i int) {
 	w := *from
 	w.Max = 1 << 20
 	w.Link, w.Far = false, [2]bool{}
@@ -212,10 +213,10 @@ func (l *Liveness) single(from *World, i int) {
 	defer l.mu.Unlock()
 	l.Alone[text]++
 	if w.Broken() {
-		l.bad("L2", w.Prop+": "+w.Text, from)
+		l.bad(id, "L2", w.Prop+": "+w.Text, from)
 	}
 	if why == failover.None && !s.Held {
-		l.bad("L2", w.name(i)+" may claim and does not: "+text, from)
+		l.bad(id, "L2", "a member may claim and does not: "+text, from)
 	}
 }
 

@@ -26,7 +26,7 @@ const (
 	Rep     // A sends B all entries and hears that B has them
 	Apply   // up to the next entry that changes the configuration or the token
 	Persist
-	Restart // etcd A crashes and starts; what lags on disk (B: 0), or nothing (1), is forgotten
+	Restart // etcd A crashes and starts; what lags on disk (B: 0), nothing (1), or what lags in the hard state (2) is forgotten
 	Compact // etcd A takes a snapshot and reads its log from there
 	Sync    // the leader does all that it can
 	Put     // a client's write at leader A
@@ -82,7 +82,7 @@ func (m Move) String() string {
 	case Do:
 		f = append(f, string("abc"[m.A]), slotNames[m.B], howNames[m.How])
 	case Restart:
-		f = append(f, string("abc"[m.A]), [2]string{"lagging", "fresh"}[m.B])
+		f = append(f, string("abc"[m.A]), [3]string{"lagging", "fresh", "ahead"}[m.B])
 	case Deliver:
 		f = append(f, string("abc"[m.A]), slotNames[m.B])
 	default:
@@ -147,7 +147,7 @@ var allMoves = func() (ms []Move) {
 			}
 		case Restart:
 			for a := range uint8(3) {
-				ms = append(ms, Move{Op: op, A: a}, Move{Op: op, A: a, B: 1})
+				ms = append(ms, Move{Op: op, A: a}, Move{Op: op, A: a, B: 1}, Move{Op: op, A: a, B: 2})
 			}
 		case Deliver:
 			for a := range uint8(2) {
@@ -165,6 +165,9 @@ var allMoves = func() (ms []Move) {
 // Moves lists the moves that this exploration makes.
 func (x Options) moves() (ms []Move) {
 	for _, m := range allMoves {
+		if m.Op == Restart && m.B == 2 && !x.Rare {
+			continue
+		}
 		switch m.Op {
 		case FarCut, FarHeal, AddThird, DropThird:
 			if !x.Third {
@@ -180,12 +183,16 @@ func (x Options) moves() (ms []Move) {
 			}
 		case Persist: // a restart says what is on disk
 			continue
-		case Forget, Due, ElectLost, Compact:
+		case Compact:
+			if !x.Compaction {
+				continue
+			}
+		case Forget, Due, ElectLost:
 			if !x.Rare {
 				continue
 			}
 		}
-		if !x.Third && (m.A == 2 || m.B == 2) && m.Op != Apply1 {
+		if !x.Third && (m.A == 2 || m.B == 2 && m.Op != Restart) && m.Op != Apply1 {
 			continue
 		}
 		ms = append(ms, m)
@@ -247,8 +254,15 @@ func (w *World) apply(m Move, a, b int) bool {
 		if !w.alive(a) {
 			return false
 		}
-		if b == 1 {
+		switch b {
+		case 1:
 			w.persist(a)
+		case 2: // the database is ahead of the hard state
+			n := &w.Nodes[a]
+			if n.DB == n.Applied || n.HS == n.Commit {
+				return false
+			}
+			n.DB = n.Applied
 		}
 		w.boot(a)
 		return true

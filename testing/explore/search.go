@@ -10,19 +10,20 @@ import (
 
 // Options bound an exploration.
 type Options struct {
-	Seeds     []string
-	Off       Switches
-	Third     bool // a user adds and removes a third member
-	Operators bool // drains, removals by hand
-	Rare      bool // lost memory, confirmations that become due
-	Longest   int  // log entries above what everybody has; zero: 12
-	Depth     int  // moves after the seed; zero: no bound
-	States    int  // zero: no bound
-	Until     time.Time
-	Workers   int            // zero: 2
-	Stop      string         // end at a violation of this property only; empty: any
-	Each      func(w *World) // for every new state, from several goroutines
-	Level     func(depth int, r *Result)
+	Seeds      []string
+	Off        Switches
+	Third      bool // a user adds and removes a third member
+	Operators  bool // drains, removals by hand
+	Rare       bool // lost memory, confirmations that become due
+	Compaction bool // logs that are read from a snapshot
+	Longest    int  // log entries above what everybody has; zero: 12
+	Depth      int  // moves after the seed; zero: no bound
+	States     int  // zero: no bound
+	Until      time.Time
+	Workers    int                       // zero: 2
+	Stop       string                    // end at a violation of this property only; empty: any
+	Each       func(id uint32, w *World) // for every new state, from several goroutines
+	Level      func(depth int, r *Result)
 }
 
 // Result is what an exploration has seen.
@@ -268,7 +269,7 @@ func (s *Search) successors(it item, emit func(uint32, []byte, Move)) {
 		form, _ := Canonical(&v)
 		id, fresh, cheaper := s.visit(form, it.cost+m.cost())
 		if fresh && s.opt.Each != nil {
-			s.opt.Each(&v)
+			s.opt.Each(id, &v)
 		}
 		if cheaper {
 			emit(id, form, m)
@@ -348,6 +349,12 @@ func (s *Search) schedule(from uint32, last Move, bad *World) (*Script, error) {
 	}
 	script.Head = []string{w.Prop + ": " + w.Text}
 	return script, nil
+}
+
+// Way is the schedule to a state, after Run.
+func (s *Search) Way(id uint32) (*Script, error) {
+	root, ms := s.path(id)
+	return s.absolute(root, ms)
 }
 
 func (s *Search) absolute(root string, ms []Move) (*Script, error) {

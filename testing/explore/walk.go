@@ -14,6 +14,7 @@ type Walk struct {
 	RandSeed int64
 	Length   int   // moves of one walk; zero: 60
 	Steps    int64 // at most this many moves in all; zero: until Until
+	Live     bool  // check liveness where each walk ends
 }
 
 // cell is a kind of state, with one example and the way to it.
@@ -108,6 +109,7 @@ func (o Walk) one(seed int64, enough func() bool) (r WalkResult, err error) {
 		weights = append(weights, total)
 	}
 	cells := map[cellKey]*cell{}
+	l := NewLiveness(o.Off)
 	var keys []cellKey
 	for {
 		if (o.Steps > 0 && r.Steps >= o.Steps/int64(o.Workers)) || (!o.Until.IsZero() && time.Now().After(o.Until)) || enough() {
@@ -134,6 +136,7 @@ func (o Walk) one(seed int64, enough func() bool) (r WalkResult, err error) {
 			}
 			c.form, c.flip = Canonical(w)
 		}
+		var last *World
 		for range o.Length {
 			w := decode(c.form, o.Off, o.Longest)
 			var v World
@@ -173,6 +176,10 @@ func (o Walk) one(seed int64, enough func() bool) (r WalkResult, err error) {
 			if v.Broken() || v.tooLong(o.Longest) {
 				break
 			}
+			if o.Live {
+				x := v
+				last = &x
+			}
 			form, f := Canonical(&v)
 			c.form, c.flip = form, c.flip != f
 			k := v.kind()
@@ -189,7 +196,37 @@ func (o Walk) one(seed int64, enough func() bool) (r WalkResult, err error) {
 				cells[k] = &d
 			}
 		}
+		if last == nil {
+			continue
+		}
+		l.Check(0, last)
+		if len(l.Bad) > 0 {
+			s := &Script{Off: o.Off, Seed: c.root, Moves: c.moves, Ends: l.Bad[0].Prop}
+			text := l.Bad[0].Text
+			w, err := s.Replay(nil)
+			if err != nil {
+				return r, err
+			}
+			if fresh := NewLiveness(o.Off); !fresh.bites(w, s.Ends) {
+				return r, fmt.Errorf("a walk does not replay: %s: %s\n%s", s.Ends, text, s)
+			}
+			s.shrink()
+			s.Head = []string{s.Ends + ": " + text}
+			r.Found, r.Text, r.Cells = s, text, len(cells)
+			return r, nil
+		}
 	}
+}
+
+// bites says whether a state violates this liveness property.
+func (l *Liveness) bites(w *World, prop string) bool {
+	l.Check(0, w)
+	for _, b := range l.Bad {
+		if b.Prop == prop {
+			return true
+		}
+	}
+	return false
 }
 
 func weight(m Move) int {
@@ -228,6 +265,9 @@ func (s *Script) shrink() {
 				return did, v.Prop == s.Ends
 			}
 			w = &v
+		}
+		if s.Ends[0] == 'L' && NewLiveness(s.Off).bites(w, s.Ends) {
+			return did, true
 		}
 		return nil, false
 	}

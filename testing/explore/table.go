@@ -1,0 +1,137 @@
+package explore
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+)
+
+// Case is one rule that is switched off.
+type Case struct {
+	Off   Switches
+	Also  string // what is needed besides
+	Opt   Options
+	Text  string // what is off, in words
+	Stays string // if no schedule is known: why the rule stays
+}
+
+// Cases lists the rules that can be switched off here, in the order of the protocol.
+func Cases() []Case {
+	o := Options{}
+	rare := Options{Rare: true}
+	third := Options{Third: true}
+	ops := Options{Operators: true}
+	return []Case{
+		{Off: Without(A0), Opt: Options{Third: true, Rare: true}, Text: "a configuration is in force before its commit is on disk",
+			Stays: "etcd promises it; the surgery's removal is committed on disk by the append itself"},
+		{Off: Without(P1), Opt: o, Text: "the store takes every swap"},
+		{Off: Without(P1Nonce), Opt: o, Text: "a claim of unknown outcome counts as won if the record names this member"},
+		{Off: Without(P2), Opt: o, Text: "a claim keeps the generation"},
+		{Off: Without(P4Gen), Opt: o, Text: "P4 (a): the token's generation"},
+		{Off: Without(P4Applied), Opt: o, Text: "P4 (a): the token may be in the tail only"},
+		{Off: Without(P4Names, P14Conn), Opt: o, Also: "P14.connection", Text: "P4 (a): the token's names"},
+		{Off: Without(P4Term, P14Conn), Opt: o, Also: "P14.connection", Text: "P4 (a): the token entry's term"},
+		{Off: Without(P4End), Opt: o, Text: "P4 (b): the claim's log end", Stays: "against data that were rolled back (A2 broken), which the model has not"},
+		{Off: Without(P4Whole), Opt: o, Text: "P4 (b): the whole note", Stays: "as above"},
+		{Off: Without(P4Tail), Opt: rare, Text: "operations on the token's key in the tail", Stays: "defence in depth: P4 (a) asks for the record's generation, P5 for the configuration"},
+		{Off: Without(P5), Opt: third, Text: "the last configuration alone counts"},
+		{Off: Without(P5Pair), Opt: third, Text: "a third voter does not matter"},
+		{Off: Without(P7Lock), Opt: o, Text: "data are read and the swap is made while etcd runs"},
+		{Off: Without(P7Order), Opt: o, Text: "append, then swap"},
+		{Off: Without(P7Own), Opt: o, Text: "one appends on any claim in the own name"},
+		{Off: Without(P8Term), Opt: o, Text: "the append in the same term"},
+		{Off: Without(P8Truncate), Opt: o, Text: "the append drops the tail"},
+		{Off: Without(P10Confirm), Opt: rare, Text: "a learner before the first confirmation", Stays: "the confirmation is the evidence against rolled-back data (A2 broken)"},
+		{Off: Without(P13), Opt: rare, Text: "the log is always kept"},
+		{Off: Without(P14Leads), Opt: o, Text: "list and token through any member"},
+		{Off: Without(P14Lists), Opt: o, Text: "without the members' local lists"},
+		{Off: Without(P14Txn, P14Conn), Opt: o, Also: "P14.connection", Text: "without the transaction"},
+		{Off: Without(P14Conn), Opt: o, Text: "a connection that outlives etcd"},
+		{Off: Without(P16), Opt: rare, Text: "a lone survivor does not look at the record", Stays: "against clones and forced claims, which the model has not"},
+		{Off: Without(A1), Opt: o, Text: "A1: the store is rolled back (nothing closes it, P17 narrows it)"},
+		{Off: Without(A1, P17), Opt: o, Also: "A1", Text: "no memory of the highest generation"},
+		{Off: Without(P19Flag), Opt: ops, Text: "a token in spite of the drain flag", Stays: "without it a drain is undone, no write is lost"},
+		{Off: Without(P19Whole), Opt: ops, Text: "a drain claims though the pair is not whole"},
+		{Off: Without(P19Leads), Opt: ops, Text: "the other member removes the survivor of a drain", Stays: "etcd refuses through a member without a quorum; the survivor's log then holds its own removal (P5)"},
+	}
+}
+
+// Row is what was found for one case.
+type Row struct {
+	Case
+	Found  *Script
+	By     string
+	States int
+	Moves  int64
+	Err    error
+}
+
+// Try explores a case breadth first for a third of the time, then walks at random.
+func (c Case) Try(d time.Duration, seed int64) (r Row) {
+	r.Case = c
+	o := c.Opt
+	o.Off = c.Off
+	o.Until = time.Now().Add(d / 3)
+	res, err := NewSearch(o).Run()
+	r.States, r.Moves = res.States, res.Steps
+	if err != nil || res.Found != nil {
+		r.Found, r.Err, r.By = res.Found, err, "breadth-first"
+		return r
+	}
+	o.Longest = 14
+	until := time.Now().Add(d * 2 / 3)
+	// Several walks, the shortest schedule counts.
+	for n := int64(0); n < 3 && time.Now().Before(until); n++ {
+		o.Until = until
+		w, err := Walk{Options: o, RandSeed: seed + n}.Run()
+		r.Moves += w.Steps
+		if err != nil {
+			r.Err = err
+			return r
+		}
+		if w.Found != nil && (r.Found == nil || len(w.Found.Moves) < len(r.Found.Moves)) {
+			r.Found, r.By = w.Found, "walk"
+		}
+	}
+	return r
+}
+
+// WriteTable prints rows as markdown.
+func WriteTable(out io.Writer, rows []Row) {
+	fmt.Fprintln(out, "| Off | Besides | What is off | Schedule | Found by | Breaks |")
+	fmt.Fprintln(out, "|---|---|---|---|---|---|")
+	for _, r := range rows {
+		name, _, _ := strings.Cut(r.Off.String(), " ")
+		if r.Also != "" {
+			for _, f := range strings.Fields(r.Off.String()) {
+				if f != r.Also {
+					name = f
+					break
+				}
+			}
+		}
+		switch {
+		case r.Err != nil:
+			fmt.Fprintf(out, "| %s | %s | %s | error: %v | | |\n", name, r.Also, r.Text, r.Err)
+		case r.Found == nil:
+			why := r.Stays
+			if why == "" {
+				why = "not found within this effort"
+			}
+			fmt.Fprintf(out, "| %s | %s | %s | none in %s states, %s moves | | %s |\n", name, r.Also, r.Text, count(int64(r.States)), count(r.Moves), why)
+		default:
+			fmt.Fprintf(out, "| %s | %s | %s | %s + %d moves | %s | %s |\n", name, r.Also, r.Text, r.Found.Seed, len(r.Found.Moves), r.By, r.Found.Ends)
+		}
+	}
+}
+
+func count(n int64) string {
+	switch {
+	case n >= 10_000_000:
+		return fmt.Sprintf("%d M", n/1_000_000)
+	case n >= 10_000:
+		return fmt.Sprintf("%d k", n/1000)
+	}
+	return fmt.Sprint(n)
+}
