@@ -14,8 +14,9 @@ TEST_PARALLEL ?= 2
 TEST_TIMEOUT ?= 20m
 TEST_FLAGS ?=
 BENCH_ROUNDS ?= 20
+FOR ?= 60m
 
-.PHONY: build tools demo test matrix bench lint rules clean FORCE
+.PHONY: build tools demo test matrix bench lint rules proof proof-long clean FORCE
 
 build: bin/twok
 
@@ -49,6 +50,12 @@ lint: rules
 
 rules: ## each rule of the protocol has a test that names it
 	@go run ./testing/rules
+
+proof: ## the machine checks of the safety argument, about five minutes
+	testing/proof.sh 300s
+
+proof-long: ## make proof-long FOR=60m; totals add up in bin/proof
+	testing/proof.sh $(FOR) bin/proof
 
 clean: ## the cache of tools stays
 	rm -rf bin

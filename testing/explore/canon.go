@@ -538,6 +538,11 @@ func (x *encoder) claims() {
 	add(&w.Rec)
 	for i := range w.Sites {
 		s := &w.Sites[i]
+		if w.Off.any() { // a switch may put a nonce into a record
+			for _, n := range append(s.S.Mine.Nonces[:], s.Own.Nonces[:]...) {
+				add(&arbiter.Record{ClaimNonce: n})
+			}
+		}
 		add(&s.S.Rec)
 		for _, a := range s.Out {
 			if a != nil {

@@ -15,6 +15,7 @@ var update = flag.Bool("update", false, "write testdata/ends.golden")
 // Rules: P1, P2, P4, P5, P7, P8, P12, P13, P14, P16, P19.
 func TestExplore(t *testing.T) {
 	l := NewLiveness(0)
+	l.ByHand = true
 	s := NewSearch(Options{Depth: 2, Operators: true, Rare: true, Each: l.Check})
 	r, err := s.Run()
 	if err != nil {

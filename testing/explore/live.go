@@ -14,6 +14,7 @@ import (
 // days: everything is up, every message arrives, every agent gets its turn. One good schedule
 // is enough, what has to hold is that a way exists.
 type Liveness struct {
+	ByHand bool // people remove members
 	off    Switches
 	mu     sync.Mutex
 	known  map[key]string // canonical states of good days: "" whole, else where they end
@@ -41,7 +42,15 @@ func NewLiveness(off Switches) *Liveness {
 var operator = map[failover.Reason]bool{
 	failover.ClaimEnd: true, failover.WholeUnknown: true, failover.RolledBack: true, failover.Clone: true,
 	failover.RemovedByHand: true, failover.AloneUnclaimed: true, failover.Drained: true, failover.Paused: true,
-	failover.ThirdVoter: true, failover.ForeignLearner: true, failover.RecordOld: true,
+	failover.ThirdVoter: true, failover.ForeignLearner: true, failover.RecordOld: true, failover.RecordAbsent: true,
+}
+
+// byHand are the ends that a person has made, who removed the record's survivor through
+// the other member, before that one had the token: it stops for good (P16), the removed one may not
+// claim (P5). Nobody serves then: safety before availability.
+var byHand = map[string]bool{
+	"fenced/overridden leaderless/own-removal": true,
+	"fenced/overridden lost/survivor-silent":   true,
 }
 
 // Check looks at one state: L1, from everything up, and L2, from one site alone.
@@ -49,7 +58,7 @@ func (l *Liveness) Check(id uint32, w *World) {
 	if end := l.good(w); end != "" {
 		l.mu.Lock()
 		l.Stuck[end]++
-		if !named(end) {
+		if !named(end) && !(l.ByHand && byHand[end]) {
 			l.bad(id, "L1", "the pair stays in "+end, w)
 		}
 		l.mu.Unlock()

@@ -354,6 +354,15 @@ func (w *World) operator(m Move, a int) bool {
 		d := w.data(a, 0)
 		next := failover.Claim(w.Rec, d, "", w.stamp())
 		next.Drain = true
+		// The survivor's agent makes this claim, so that it knows it again (P16).
+		mine := &w.Sites[a].S.Mine
+		if mine.RecordID != next.ID {
+			mine.Nonces = [4]string{}
+		}
+		copy(mine.Nonces[1:], mine.Nonces[:])
+		mine.RecordID, mine.Generation, mine.Nonces[0] = next.ID, next.Generation, next.ClaimNonce
+		mine.End, mine.Fork = next.ClaimEnd, next.Fork
+		w.Sites[a].Own = *mine
 		next.Fork = arbiter.Position{Index: d.Last.Index + 1, Term: uint64(n.Term)}
 		w.force(next)
 		return true

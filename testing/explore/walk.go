@@ -110,6 +110,7 @@ func (o Walk) one(seed int64, enough func() bool) (r WalkResult, err error) {
 	}
 	cells := map[cellKey]*cell{}
 	l := NewLiveness(o.Off)
+	l.ByHand = o.Operators
 	var keys []cellKey
 	for {
 		if (o.Steps > 0 && r.Steps >= o.Steps/int64(o.Workers)) || (!o.Until.IsZero() && time.Now().After(o.Until)) || enough() {
@@ -164,7 +165,7 @@ func (o Walk) one(seed int64, enough func() bool) (r WalkResult, err error) {
 				s := &Script{Off: o.Off, Seed: c.root, Moves: c.moves, Ends: v.Prop}
 				w, err := s.Replay(nil)
 				if err != nil || w.Prop != v.Prop {
-					return r, fmt.Errorf("a walk does not replay (%q instead of %q): %w\n%s", w.Prop, v.Prop, err, s)
+					return r, fmt.Errorf("a walk does not replay: %q instead of %q, %v\n%s", w.Prop, v.Prop, err, s)
 				}
 				s.shrink()
 				w, _ = s.Replay(nil)

@@ -1,112 +1,169 @@
-// Command cmd explores the core (package explore).
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
-	"runtime/pprof"
+	"path/filepath"
 	"strings"
 	"time"
 
 	"twok/testing/explore"
 )
 
+type command struct {
+	o                                     explore.Options
+	seeds, off, only, save, replay, state string
+	d                                     time.Duration
+	seed                                  int64
+	proof, walk, live, table              bool
+}
+
 func main() {
-	var o explore.Options
-	seeds := flag.String("seeds", "", "names of starts, with commas; empty: all")
-	off := flag.String("off", "", "rules that are off")
-	flag.BoolVar(&o.Third, "third", false, "a user adds and removes a third member")
-	flag.BoolVar(&o.Operators, "operators", false, "drains, removals by hand")
-	flag.BoolVar(&o.Rare, "rare", false, "lost memory, confirmations that become due")
-	flag.BoolVar(&o.Compaction, "compaction", false, "logs that are read from a snapshot")
-	flag.IntVar(&o.Depth, "depth", 0, "moves after the start")
-	flag.IntVar(&o.States, "states", 0, "how many states at most")
-	flag.IntVar(&o.Longest, "longest", 12, "log entries above what everybody has")
-	d := flag.Duration("for", time.Minute, "how long")
-	prof := flag.String("profile", "", "write a CPU profile")
-	walk := flag.Bool("walk", false, "walk at random")
-	liveness := flag.Bool("live", false, "check liveness from every state")
-	rseed := flag.Int64("seed", 1, "of the walk")
-	table := flag.Bool("table", false, "switch each rule off and print what was found as markdown; -for is the time for each")
-	only := flag.String("only", "", "with -table: rules whose names begin so")
-	save := flag.String("save", "", "with -table: write the schedules to this directory")
+	var c command
+	flag.StringVar(&c.seeds, "seeds", "", "names of starts, with commas; empty: all")
+	flag.StringVar(&c.off, "off", "", "rules that are off")
+	flag.BoolVar(&c.o.Third, "third", false, "a user adds and removes a third member")
+	flag.BoolVar(&c.o.Operators, "operators", false, "drains, removals by hand")
+	flag.BoolVar(&c.o.Rare, "rare", false, "lost memory, lost votes, databases ahead of the hard state, confirmations that become due")
+	flag.BoolVar(&c.o.Compaction, "compaction", false, "logs that are read from a snapshot")
+	flag.IntVar(&c.o.Depth, "depth", 0, "the highest cost of a schedule")
+	flag.IntVar(&c.o.States, "states", 8_000_000, "how many states at most (about 0.5 kB each)")
+	flag.IntVar(&c.o.Longest, "longest", 14, "log entries above what everybody has")
+	flag.DurationVar(&c.d, "for", time.Minute, "how long; with -table, for each rule")
+	flag.BoolVar(&c.walk, "walk", false, "walk at random")
+	flag.Int64Var(&c.seed, "seed", 1, "of walks")
+	flag.BoolVar(&c.live, "live", false, "check liveness, from every state or where each walk ends")
+	flag.BoolVar(&c.table, "table", false, "switch each rule off and print what was found as markdown")
+	flag.StringVar(&c.only, "only", "", "with -table: rules whose names begin so")
+	flag.StringVar(&c.save, "save", "", "directory for the schedules that are found")
+	flag.StringVar(&c.replay, "replay", "", "replay this schedule")
+	flag.BoolVar(&c.proof, "proof", false, "everything, within -for")
+	flag.StringVar(&c.state, "state", "", "with -proof: a file with the totals, to go on from")
 	flag.Parse()
-	var err error
-	if o.Off, err = explore.ParseSwitches(*off); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(2)
+	if err := c.run(os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "explore:", err)
+		os.Exit(1)
 	}
-	if *seeds != "" {
-		o.Seeds = strings.Split(*seeds, ",")
+}
+
+func (c *command) run(out io.Writer) (err error) {
+	if c.o.Off, err = explore.ParseSwitches(c.off); err != nil {
+		return err
 	}
-	if *prof != "" {
-		f, _ := os.Create(*prof)
-		pprof.StartCPUProfile(f)
-		defer pprof.StopCPUProfile()
+	if c.seeds != "" {
+		c.o.Seeds = strings.Split(c.seeds, ",")
 	}
-	if *table {
-		var rows []explore.Row
-		for _, c := range explore.Cases() {
-			if !strings.HasPrefix(c.Off.String(), *only) {
-				continue
-			}
-			row := c.Try(*d, *rseed)
-			rows = append(rows, row)
-			if row.Found != nil && *save != "" {
-				row.Found.Head = append([]string{"Off: " + c.Text + "."}, row.Found.Head...)
-				name := *save + "/off_" + strings.ReplaceAll(c.Off.String(), " ", "_") + ".txt"
-				if err := os.WriteFile(name, []byte(row.Found.String()), 0o644); err != nil {
-					fmt.Fprintln(os.Stderr, err)
-					os.Exit(1)
-				}
-			}
-			explore.WriteTable(os.Stderr, rows[len(rows)-1:])
-		}
-		explore.WriteTable(os.Stdout, rows)
-		return
+	switch {
+	case c.replay != "":
+		return replay(out, c.replay)
+	case c.proof:
+		return c.prove(out)
+	case c.table:
+		return c.tabulate(out)
 	}
-	o.Until = time.Now().Add(*d)
-	if *walk {
-		begin := time.Now()
-		o.Longest = 14
-		r, err := explore.Walk{Options: o, RandSeed: *rseed, Live: *liveness}.Run()
-		fmt.Printf("%d walks, %d moves, %d cells, %.1fs\n", r.Walks, r.Steps, r.Cells, time.Since(begin).Seconds())
-		if err != nil {
-			fmt.Println(err)
-		}
-		if r.Found != nil {
-			fmt.Print(r.Found)
-			r.Found.Replay(os.Stdout)
-		}
-		return
+	c.o.Until = time.Now().Add(c.d)
+	if c.walk {
+		return c.wander(out)
 	}
-	live := explore.NewLiveness(o.Off)
-	if *liveness {
-		o.Each = live.Check
-	}
-	o.Level = func(depth int, r *explore.Result) {
-		fmt.Printf("depth %2d: %9d states, %10d moves, %6.1fs\n", depth, r.States, r.Steps, r.Took.Seconds())
-	}
-	search := explore.NewSearch(o)
-	r, err := search.Run()
-	fmt.Printf("%d states, %d moves, %d complete levels, %d cut off, %.1fs, complete %v\n", r.States, r.Steps, r.Depth, r.CutOff, r.Took.Seconds(), r.Complete)
+	return c.search(out)
+}
+
+func replay(out io.Writer, path string) error {
+	f, err := os.Open(path)
 	if err != nil {
-		fmt.Println(err)
+		return err
 	}
-	if *liveness {
-		fmt.Printf("%d whole, %d lead alone\n%s", live.Whole, live.Leads, live.Ends())
+	defer f.Close()
+	s, err := explore.ParseScript(f)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	_, err = s.Replay(out)
+	return err
+}
+
+var errViolation = errors.New("a property is violated, see the schedule")
+
+func (c *command) found(out io.Writer, s *explore.Script) error {
+	fmt.Fprint(out, s)
+	if _, err := s.Replay(out); err != nil {
+		return err
+	}
+	return errViolation
+}
+
+func (c *command) search(out io.Writer) error { return c.searchInto(out, &explore.Result{}) }
+
+func (c *command) searchInto(out io.Writer, r *explore.Result) error {
+	live := explore.NewLiveness(c.o.Off)
+	live.ByHand = c.o.Operators
+	if c.live {
+		c.o.Each = live.Check
+	}
+	c.o.Level = func(depth int, r *explore.Result) {
+		fmt.Fprintf(out, "cost %2d: %9d states, %10d moves, %6.1fs\n", depth, r.States, r.Steps, r.Took.Seconds())
+	}
+	s := explore.NewSearch(c.o)
+	res, err := s.Run()
+	*r = res
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "%d states, %d moves; every schedule of cost up to %d; %d states not entered, their logs are too long; %.1fs\n", r.States, r.Steps, r.Depth-1, r.CutOff, r.Took.Seconds())
+	if c.live {
+		fmt.Fprintf(out, "the pair becomes whole from %d states, a single member leads in %d\n%s", live.Whole, live.Leads, live.Ends())
 		for _, b := range live.Bad {
-			fmt.Println(b.Prop, b.Text)
-			if way, err := search.Way(b.ID); err == nil {
-				way.Ends = b.Prop
-				fmt.Print(way)
-				way.Replay(os.Stdout)
+			fmt.Fprintln(out, b.Prop, b.Text)
+			way, err := s.Way(b.ID)
+			if err != nil {
+				return err
 			}
+			way.Ends = b.Prop
+			return c.found(out, way)
 		}
 	}
 	if r.Found != nil {
-		fmt.Print(r.Found)
-		r.Found.Replay(os.Stdout)
+		return c.found(out, r.Found)
 	}
+	return nil
+}
+
+func (c *command) wander(out io.Writer) error {
+	begin := time.Now()
+	r, err := explore.Walk{Options: c.o, RandSeed: c.seed, Live: c.live}.Run()
+	fmt.Fprintf(out, "seed %d: %d walks, %d moves, %d kinds of states, %.1fs\n", c.seed, r.Walks, r.Steps, r.Cells, time.Since(begin).Seconds())
+	if err != nil {
+		return err
+	}
+	if r.Found != nil {
+		return c.found(out, r.Found)
+	}
+	return nil
+}
+
+func (c *command) tabulate(out io.Writer) error {
+	var rows []explore.Row
+	for _, k := range explore.Cases() {
+		if !strings.HasPrefix(k.Off.String(), c.only) {
+			continue
+		}
+		row := k.Try(c.d, c.seed)
+		rows = append(rows, row)
+		if row.Err != nil {
+			return row.Err
+		}
+		if row.Found != nil && c.save != "" {
+			row.Found.Head = append([]string{"Off: " + k.Text + "."}, row.Found.Head...)
+			path := filepath.Join(c.save, "off_"+strings.ReplaceAll(k.Off.String(), " ", "_")+".txt")
+			if err := os.WriteFile(path, []byte(row.Found.String()), 0o644); err != nil {
+				return err
+			}
+		}
+		explore.WriteTable(os.Stderr, rows[len(rows)-1:])
+	}
+	explore.WriteTable(out, rows)
+	return nil
 }

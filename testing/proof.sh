@@ -1,0 +1,24 @@
+#!/bin/bash
+# proof.sh DURATION [STATE-DIR]: the machine checks of the safety argument, within about
+# DURATION (a Go duration in whole seconds or minutes: 120s, 5m). With a directory the totals of
+# earlier runs are gone on with. Each check gets a share, in percent; add a line for a new one.
+set -eu -o pipefail
+cd "$(dirname "$0")/.."
+
+total=${1:?duration}
+dir=${2:-}
+case $total in
+*m) seconds=$((${total%m} * 60)) ;;
+*s) seconds=${total%s} ;;
+*) echo "proof.sh: a duration like 120s or 5m, not $total" >&2; exit 2 ;;
+esac
+if [ -n "$dir" ]; then mkdir -p "$dir"; fi
+
+# share PERCENT: the seconds of a check.
+share() { echo "$((seconds * $1 / 100))s"; }
+
+explorer() {
+	go run ./testing/explore/cmd -proof -for "$(share 40)" ${dir:+-state "$dir/explore.json"}
+}
+
+explorer
