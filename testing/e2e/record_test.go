@@ -25,7 +25,7 @@ func (p *pair) pids() (a, b int) {
 //
 // Rules: P3, P11, P17; F11, F37, F38.
 func TestBadRecordWhileWhole(t *testing.T) {
-	p := start(t, "3.6")
+	p := start(t, "3.6", func(c *lab.Config) { c.AgentFlags = append(c.AgentFlags, "--record-interval", "200ms") })
 	a, b := p.pids()
 	good := p.raw([]byte(" "))
 	change := func(f func(*arbiter.Record)) []byte {
