@@ -87,62 +87,6 @@ func (x *encoder) trm(v uint64) uint64 {
 	return v - x.first + 2
 }
 
-// g is the rank of a generation. Only their order is ever asked for, and whether one
-// follows another directly where both are there.
-func (x *encoder) g(v uint64) uint64 {
-	if v == 0 {
-		return 0
-	}
-	i, _ := slices.BinarySearch(x.gens, v)
-	return uint64(i + 1)
-}
-
-// collect gathers the generations that a value holds.
-func (x *encoder) collect(p *plan, at unsafe.Pointer) {
-	for i := range p.gens {
-		l := &p.gens[i]
-		q := unsafe.Add(at, l.off)
-		switch l.cl {
-		case history:
-			for h := (*[arbiter.HistoryLen]arbiter.HistoryEntry)(q); len(h) > 0; {
-				for k := range h {
-					if h[k].First == 0 {
-						break
-					}
-					if !x.forgotten(h, k, (*arbiter.Record)(at)) {
-						x.add(h[k].First)
-						x.add(h[k].Last)
-					}
-				}
-				break
-			}
-		case record:
-			if rec := (*arbiter.Record)(q); rec.ID != "" && *rec != x.w.Rec {
-				x.collect(recordPlan, q)
-			}
-		case entries: // by hand
-		case pointer:
-			if t := *(*unsafe.Pointer)(q); t != nil {
-				x.collect(l.sub, t)
-			}
-		default:
-			x.add(load(q, l.size))
-		}
-	}
-}
-
-func (x *encoder) add(v uint64) {
-	if v != 0 && !slices.Contains(x.gens, v) {
-		x.gens = append(x.gens, v)
-	}
-}
-
-// forgotten says whether no rule will read this part of a history again.
-func (x *encoder) forgotten(h *[arbiter.HistoryLen]arbiter.HistoryEntry, k int, rec *arbiter.Record) bool {
-	newest := k+1 == arbiter.HistoryLen || h[k+1].First == 0
-	return h[k].Last <= x.old && (!newest || rec.WholeGeneration == rec.Generation)
-}
-
 func (x *encoder) idOf(v uint64) uint64 {
 	if v == 0 {
 		return 0
@@ -330,58 +274,6 @@ func Canonical(w *World) (form []byte, flipped bool) {
 	return a, false
 }
 
-// order compares the sites by what differs most often.
-func (w *World) order() int {
-	key := func(i int) [9]int {
-		n, s := &w.Nodes[i], &w.Sites[i]
-		bits := 0
-		for k, f := range []bool{n.Leader, n.Dead, s.Locked, s.Out[0] != nil, s.Out[1] != nil, w.Rec.Survivor.ID == n.ID} {
-			if f {
-				bits |= 1 << k
-			}
-		}
-		return [9]int{n.Commit, n.Applied, len(n.Log), n.HS, n.DB, int(n.Term), int(s.S.Phase), int(s.S.Why), bits}
-	}
-	a, b := key(0), key(1)
-	return -slices.Compare(a[:], b[:])
-}
-
-// flip exchanges the sites.
-func (w *World) flip() {
-	w.Sites[0], w.Sites[1] = w.Sites[1], w.Sites[0]
-	w.Nodes[0], w.Nodes[1] = w.Nodes[1], w.Nodes[0]
-	w.Far[0], w.Far[1] = w.Far[1], w.Far[0]
-	for i := range w.Nodes {
-		m := &w.Nodes[i].Match
-		m[0], m[1] = m[1], m[0]
-		w.Nodes[i].Log = flipLog(w.Nodes[i].Log)
-	}
-	w.Hist = flipLog(w.Hist)
-	for i := range w.Base.Conf.Peers {
-		if p := &w.Base.Conf.Peers[i]; p.ID != 0 && p.Site < 2 {
-			p.Site = 1 - p.Site
-		}
-	}
-	if w.Txn != nil {
-		t := *w.Txn
-		t.Site = 1 - t.Site
-		w.Txn = &t
-	}
-}
-
-func flipLog(es []Entry) []Entry {
-	if !slices.ContainsFunc(es, func(e Entry) bool { return (e.Kind == Add || e.Kind == AddLearner) && e.Site < 2 }) {
-		return es
-	}
-	es = slices.Clone(es)
-	for i := range es {
-		if e := &es[i]; (e.Kind == Add || e.Kind == AddLearner) && e.Site < 2 {
-			e.Site = 1 - e.Site
-		}
-	}
-	return es
-}
-
 // folded is how many entries every log shares, has applied and has on disk, but one.
 func (w *World) folded() int {
 	k := len(w.Hist)
@@ -560,58 +452,6 @@ func (x *encoder) claims() {
 			add(&a.Record)
 		}
 	}
-}
-
-// generations finds which history is over, and collects the generations that are left.
-func (x *encoder) generations(base *Base) {
-	w := x.w
-	low := uint64(1 << 40)
-	take := func(g uint64) {
-		if g != 0 {
-			low = min(low, g)
-		}
-		x.add(g)
-	}
-	take(base.Tok.Gen)
-	for i := range w.Nodes {
-		n := &w.Nodes[i]
-		if len(n.Log) == 0 {
-			continue
-		}
-		for _, e := range n.Log[x.fold:] {
-			take(e.Tok.Gen)
-		}
-	}
-	if w.Txn != nil {
-		take(w.Txn.Entry.Tok.Gen)
-	}
-	take(w.Rec.Generation)
-	for i := range w.Sites {
-		s := &w.Sites[i]
-		take(s.S.Rec.Generation)
-		take(s.S.Data.Token.Generation)
-		for _, a := range s.Out {
-			if a != nil {
-				take(a.Record.Generation)
-			}
-		}
-		for _, e := range s.Back {
-			if e != nil {
-				take(e.Record.Generation)
-			}
-		}
-	}
-	x.old = low
-	x.collect(recordPlan, unsafe.Pointer(&w.Rec))
-	for i := range w.Sites {
-		x.collect(sitePlan, unsafe.Pointer(&w.Sites[i]))
-	}
-	for _, a := range w.Late {
-		if !w.stale(a) {
-			x.collect(actionPlan, unsafe.Pointer(a))
-		}
-	}
-	slices.Sort(x.gens)
 }
 
 // stale: no store will apply this swap any more.

@@ -13,7 +13,7 @@ import (
 //
 // Rules: none (the explorer itself).
 func TestCanonical(t *testing.T) {
-	walks := 1500
+	walks := 400
 	if testing.Short() {
 		walks = 60
 	}

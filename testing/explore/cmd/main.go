@@ -115,7 +115,8 @@ func (c *command) searchInto(out io.Writer, r *explore.Result) error {
 	fmt.Fprintf(out, "%d states, %d moves; every schedule of cost up to %d; %d states not entered, their logs are too long; %.1fs\n", r.States, r.Steps, r.Depth-1, r.CutOff, r.Took.Seconds())
 	if c.live {
 		fmt.Fprintf(out, "the pair becomes whole from %d states, a single member leads in %d\n%s", live.Whole, live.Leads, live.Ends())
-		for _, b := range live.Bad {
+		if len(live.Bad) > 0 {
+			b := live.Bad[0]
 			fmt.Fprintln(out, b.Prop, b.Text)
 			way, err := s.Way(b.ID)
 			if err != nil {
