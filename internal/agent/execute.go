@@ -398,19 +398,27 @@ func (a *Agent) rewrite(ctx context.Context, act failover.Action) error {
 		}
 		a.sec.log = nil
 	}
-	if act.Keep {
+	keep, why := act.Keep, act.Why
+	if keep {
 		aside, err := walsurgery.RewriteID(a.log, a.cfg.walDir(), act.ID)
-		if err != nil {
+		switch {
+		case err == nil:
+			a.log.Info("the WAL carries the new member ID", zap.String("id", hex(act.ID)), zap.String("replaced", aside))
+		case a.unrewritable(err, act.ID):
+			// It reads, but no copy of it can be vouched for: as good as unreadable (P13).
+			a.log.Warn("the log cannot be kept", zap.Error(err))
+			keep, why = false, failover.WALUnreadable
+		default:
 			return err
 		}
-		a.log.Info("the WAL carries the new member ID", zap.String("id", hex(act.ID)), zap.String("replaced", aside))
-	} else {
-		aside, err := rejoin.Reset(a.log, a.cfg.DataDir, walsurgery.Metadata{MemberID: act.ID, ClusterID: act.Cluster}, act.Why.String())
+	}
+	if !keep {
+		aside, err := rejoin.Reset(a.log, a.cfg.DataDir, walsurgery.Metadata{MemberID: act.ID, ClusterID: act.Cluster}, why.String())
 		if err != nil {
 			return err
 		}
 		a.log.Warn("the member directory was set aside and replaced by an empty one",
-			zap.String("reason", act.Why.String()), zap.String("kept", aside), zap.String("id", hex(act.ID)))
+			zap.String("reason", why.String()), zap.String("kept", aside), zap.String("id", hex(act.ID)))
 		dev, ino := a.sec.lock.Inode()
 		if err := etcdproc.Evict(ctx, dev, ino, 0); err != nil {
 			return err
@@ -418,6 +426,16 @@ func (a *Agent) rewrite(ctx context.Context, act failover.Action) error {
 	}
 	a.watch.reread()
 	return nil
+}
+
+// unrewritable says whether RewriteID failed for good, on the content of the log, and
+// before anything was exchanged.
+func (a *Agent) unrewritable(err error, id uint64) bool {
+	if !errors.Is(err, walsurgery.ErrUnexpectedFormat) && !errors.Is(err, walsurgery.ErrCorrupt) {
+		return false
+	}
+	md, merr := walsurgery.ReadMetadata(a.cfg.walDir())
+	return merr == nil && md.MemberID != id
 }
 
 func (a *Agent) compare(ctx context.Context, act failover.Action, e *failover.Event) error {

@@ -214,7 +214,7 @@ func TestLoserKilledInReset(t *testing.T) {
 			survivor := p.leader()
 			loser := p.Site(lab.Other(survivor))
 			p.must(loser.Kill())
-			p.damage(loser.Name)
+			p.damage(loser.Name, inData)
 			p.written("a write by the survivor")
 			p.failpoints(loser.Name, kill(point))
 			p.must(loser.Start())

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -225,8 +226,15 @@ func TestReturnOfCrashLoopingLoser(t *testing.T) {
 	}
 }
 
-// damage flips a byte in the middle of what is written of the newest WAL segment.
-func (p *pair) damage(site string) {
+// The ways to damage a WAL: a byte of an entry, which breaks its checksum, and a byte
+// that fills up a frame, which etcd does not look at and no rewrite reproduces.
+const (
+	inData    = "data"
+	inPadding = "padding"
+)
+
+// damage flips one byte in the middle of the newest WAL segment.
+func (p *pair) damage(site, where string) {
 	p.Helper()
 	segs, err := filepath.Glob(filepath.Join(p.Site(site).DataDir, "member", "wal", "*.wal"))
 	p.must(err)
@@ -236,32 +244,57 @@ func (p *pair) damage(site string) {
 	name := segs[len(segs)-1]
 	b, err := os.ReadFile(name)
 	p.must(err)
-	used := len(b)
-	for used > 0 && b[used-1] == 0 {
-		used--
+	// A frame is its length in 8 bytes (the uppermost says how many bytes fill it up
+	// to a multiple of 8), the record, the filling.
+	var at []int
+	for off := 0; off+8 <= len(b); {
+		l := binary.LittleEndian.Uint64(b[off:])
+		record, pad := int(l&(1<<56-1)), 0
+		if l>>63 != 0 {
+			pad = int(l >> 56 & 7)
+		}
+		if record == 0 || off+8+record+pad > len(b) {
+			break
+		}
+		switch {
+		case where == inData:
+			at = append(at, off+8+record-1)
+		case pad > 0:
+			at = append(at, off+8+record+pad-1)
+		}
+		off += 8 + record + pad
 	}
-	b[used/2] ^= 0xff
+	if len(at) < 8 {
+		p.Fatalf("%s has %d places to damage", name, len(at))
+	}
+	b[at[len(at)/2]] ^= 0xff
 	p.must(os.WriteFile(name, b, 0o600))
 }
 
-// TestReturnWithDamagedWAL: the loser's etcd dies at each start because its log is
-// damaged. It returns from an empty log, its directory is set aside, whole.
+// TestReturnWithDamagedWAL: the loser's log cannot be kept: damaged, so that its etcd dies at
+// each start, or of a form that cannot be copied. It returns from an empty log, its directory is set
+// aside, whole.
 //
 // Rules: P12, P13; F20, F23.
 func TestReturnWithDamagedWAL(t *testing.T) {
-	p := start(t, "3.6")
-	p.panicsOK = true // etcd's answer to a damaged WAL
-	leader := p.leader()
-	loser := p.Site(lab.Other(leader))
-	p.must(loser.Kill())
-	p.damage(loser.Name)
-	before := digest(t, filepath.Join(loser.DataDir, "member", "wal"))
-	p.written("a write by the survivor")
-	p.must(p.Heal())
-	p.wholeAndAudited()
-	aside, err := filepath.Glob(filepath.Join(loser.DataDir, "member.set-aside-wal-unreadable-*"))
-	if err != nil || len(aside) != 1 {
-		t.Fatalf("set aside: %q, %v", aside, err)
+	for _, where := range []string{inData, inPadding} {
+		t.Run(where, func(t *testing.T) {
+			p := start(t, "3.6")
+			p.panicsOK = true // etcd's answer to a damaged WAL
+			loser := p.Site(lab.Other(p.leader()))
+			p.must(loser.Kill())
+			p.damage(loser.Name, where)
+			before := digest(t, filepath.Join(loser.DataDir, "member", "wal"))
+			p.written("a write by the survivor")
+			p.must(p.Heal())
+			p.wholeAndAudited()
+			aside, err := filepath.Glob(filepath.Join(loser.DataDir, "member.set-aside-wal-unreadable-*"))
+			if err != nil || len(aside) != 1 {
+				t.Fatalf("set aside: %q, %v", aside, err)
+			}
+			if where == inData { // in the other case etcd starts and writes
+				unchanged(t, "the WAL that was set aside", filepath.Join(aside[0], "wal"), before)
+			}
+		})
 	}
-	unchanged(t, "the WAL that was set aside", filepath.Join(aside[0], "wal"), before)
 }
