@@ -15,10 +15,10 @@ import (
 func (n *node) apply() {
 	w, s := n.s.w, n.s
 	for len(n.queue) > 0 {
-		if s.slowApply > w.now {
+		ap := n.queue[0]
+		if s.slowApply > w.now && ap.snap != nil {
 			return
 		}
-		ap := n.queue[0]
 		if !ap.applied {
 			if ap.snap != nil && ap.pos == 0 {
 				if !ap.persisted {
@@ -29,6 +29,10 @@ func (n *node) apply() {
 			}
 			for ap.pos < len(ap.ents) {
 				e := ap.ents[ap.pos]
+				if s.slowApply > w.now && e.GetIndex() > n.replay {
+					n.finish()
+					return
+				}
 				ap.pos++
 				if e.GetIndex() <= n.applied {
 					continue

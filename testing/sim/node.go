@@ -88,6 +88,7 @@ type node struct {
 
 	applied  uint64
 	appliedT uint64
+	replay   uint64 // what was known to be committed at the start: it is applied at once
 	snapAt   uint64
 	snapMsgs []*raftpb.Message
 	inflight int // until this tick no compaction, a snapshot is on its way
@@ -157,7 +158,7 @@ func (s *site) boot() {
 		}
 		n.rn = rn
 	})
-	n.term, n.commit = hs.term, hs.commit
+	n.term, n.commit, n.replay = hs.term, hs.commit, hs.commit
 	n.pubAt = w.now + 1 + w.r.IntN(3)
 	n.ring[n.state.rev%64] = struct{ rev, hash uint64 }{n.state.rev, n.state.hash}
 	for i := range w.slow {

@@ -200,8 +200,12 @@ func (a *agent) writeToken(j *job) bool {
 	w, s := a.s.w, a.s
 	n := w.client(s.i, s.i)
 	sent := j.stage >= 4
+	patience := 4
+	if w.off.TokenRedial {
+		patience = 24
+	}
 	switch {
-	case w.now > j.end+4 || (n == nil && !w.off.TokenRedial):
+	case w.now > j.end+patience || (n == nil && !w.off.TokenRedial):
 		if sent {
 			return j.ends(failover.Unknown, failover.None)
 		}

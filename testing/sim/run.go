@@ -141,8 +141,18 @@ func (w *world) calm() (string, int) {
 		}
 	}
 	from := w.now
+	var seen [2]map[string]int // what each agent said in the last third
+	for i := range seen {
+		seen[i] = map[string]int{}
+	}
 	for w.now < from+calm {
 		w.tick()
+		if w.now > from+calm*2/3 {
+			for i := range seen {
+				st := &w.sites[i].a.st
+				seen[i][st.Phase.String()+"/"+st.Why.String()]++
+			}
+		}
 		if len(w.violations) > 0 {
 			return "violated", 0
 		}
@@ -153,8 +163,17 @@ func (w *world) calm() (string, int) {
 			return "whole", w.now - from
 		}
 	}
-	a, b := &w.sites[0].a.st, &w.sites[1].a.st
-	ends := []string{fmt.Sprintf("%s/%s", a.Phase, a.Why), fmt.Sprintf("%s/%s", b.Phase, b.Why)}
+	// Retries make a state flicker: what was said most of the time counts.
+	var ends []string
+	for i := range seen {
+		most := ""
+		for _, k := range slices.Sorted(maps.Keys(seen[i])) {
+			if most == "" || seen[i][k] > seen[i][most] {
+				most = k
+			}
+		}
+		ends = append(ends, most)
+	}
 	slices.Sort(ends)
 	w.say("%s", w.show())
 	return ends[0] + "+" + ends[1], calm

@@ -226,7 +226,10 @@ func (w *world) power(s *site) {
 }
 
 // draw makes a schedule from a seed.
-func draw(seed uint64, steps int) schedule {
+func draw(seed uint64, steps int) schedule { return drawFocus(seed, steps, -1) }
+
+// drawFocus is draw with the events of one focus in front; -1: of any or none.
+func drawFocus(seed uint64, steps, kind int) schedule {
 	r := rand.New(rand.NewPCG(seed, 0x5eed))
 	s := schedule{seed: seed, steps: steps, start: start(r.IntN(int(starts)))}
 	total := 0
@@ -235,8 +238,8 @@ func draw(seed uint64, steps int) schedule {
 	}
 	at := r.IntN(10)
 	mean := 3 + r.IntN(20)
-	if r.IntN(2) == 0 {
-		s.events, at = focus(r), 60+r.IntN(40)
+	if r.IntN(2) == 0 || kind >= 0 {
+		s.events, at = focus(r, kind), 60+r.IntN(40)
 	}
 	for at < steps {
 		k := r.IntN(total)
@@ -249,14 +252,20 @@ func draw(seed uint64, steps int) schedule {
 		}
 		at += r.IntN(mean + 1)
 	}
+	slices.SortStableFunc(s.events, func(a, b event) int { return a.at - b.at })
 	return s
 }
 
+const focuses = 8
+
 // focus draws events that belong together: what random events seldom bring about.
-func focus(r *rand.Rand) (es []event) {
+func focus(r *rand.Rand, kind int) (es []event) {
+	if kind < 0 {
+		kind = r.IntN(focuses)
+	}
 	t, a := r.IntN(25), two(r)
 	add := func(verb string, arg ...int) { es = append(es, event{t, verb, arg}) }
-	switch r.IntN(8) {
+	switch kind {
 	case 7: // a token on its way when its etcd is restarted with an old database
 		n := 10 + r.IntN(20)
 		add("batch", 0, 60)
@@ -299,6 +308,17 @@ func focus(r *rand.Rand) (es []event) {
 		add("third")
 		t += r.IntN(10)
 		add("isle", a)
+		if r.IntN(2) == 0 { // and its removal, which only the other one sees
+			t += 8 + r.IntN(40)
+			add("third-")
+			t += r.IntN(6)
+			if r.IntN(2) == 0 {
+				add("kill", 1-a)
+			}
+			t += 20 + r.IntN(30)
+			add("off", 1-a)
+			add("heal", 0)
+		}
 	case 3: // a leader is restarted with an old database
 		add("batch", a, 60)
 		t += r.IntN(25)
