@@ -131,34 +131,44 @@ func FoldPast(applied []ConfMember, removed []uint64, changes []PlacedChange) Pa
 	return p
 }
 
-// crowded says whether the changes after the index since had more than one other voter
-// beside self at any time, or do not tell. other was a voter at since; zero: self was alone.
-func (p Past) crowded(self, other, since uint64, own func(Change) bool) bool {
+// crowded says whether self had more than one other voter beside it at any time after
+// the index since, or the log does not tell. applied is where the changes led to: who is there without having
+// come, or goes without having come, was there from the start.
+func (p Past) crowded(self uint64, applied Voters, since uint64, own func(Change) bool) bool {
 	if p.More > since {
 		return true
 	}
 	var others []uint64
-	if other != 0 {
-		others = append(others, other)
-	}
+	var changes []Change
+	come := map[uint64]bool{}
 	for _, c := range slices.Backward(p.Newest[:]) {
-		if c.Index <= since || own(c) {
-			continue
-		}
-		i := slices.Index(others, c.ID)
 		switch {
-		case c.Gone && i >= 0:
-			others = slices.Delete(others, i, i+1)
-		case c.Gone || c.ID == 0:
-			return true // it came before the log begins, or it is not understood
-		case c.ID != self && i < 0:
+		case c.Index <= since || own(c) || (c.ID == self && !c.Gone):
+			continue
+		case c.ID == 0 || c.ID == self:
+			return true // not understood, or this member's own removal
+		case c.Gone && !come[c.ID]:
 			others = append(others, c.ID)
 		}
+		come[c.ID] = true
+		changes = append(changes, c)
+	}
+	for _, id := range applied.IDs[:min(int(applied.Count), len(applied.IDs))] {
+		if id != self && !come[id] {
+			others = append(others, id)
+		}
+	}
+	for _, c := range changes {
 		if len(others) > 1 {
 			return true
 		}
+		if i := slices.Index(others, c.ID); c.Gone && i >= 0 {
+			others = slices.Delete(others, i, i+1)
+		} else if !c.Gone && i < 0 {
+			others = append(others, c.ID)
+		}
 	}
-	return false
+	return len(others) > 1
 }
 
 // Voters is a configuration's voters, as far as the rules ask.

@@ -128,7 +128,7 @@ func tokenGround(rec arbiter.Record, d Data) Reason {
 		return TokenLate
 	case d.Confs.Others > 1 || (d.Confs.Others == 1 && d.Confs.Other != t.Other(d.Member)):
 		return ThirdVoter
-	case d.Past.crowded(d.Member, t.Other(d.Member), d.TokenIndex, func(Change) bool { return false }):
+	case d.Past.crowded(d.Member, d.Confs.Applied, d.TokenIndex, func(Change) bool { return false }):
 		return TokenOutlived
 	}
 	return None
@@ -142,14 +142,14 @@ func nameGround(rec arbiter.Record, d Data) Reason {
 	case rec.WholeGeneration == rec.Generation && !holdsToken(rec, d):
 		return WholeUnknown
 	}
-	// At the claim this member was alone, but for its own append's removals; the token
-	// of this generation, where it is younger, says who was there then.
-	since, other := rec.ClaimEnd.Index, uint64(0)
-	if t := d.Token; t.Present && t.RecordID == rec.ID && t.Generation == rec.Generation && d.TokenIndex > since {
-		since, other = d.TokenIndex, t.Other(d.Member)
+	// Since the claim, or this generation's token if it is younger. The claim's own
+	// append removed everybody at once.
+	since := rec.ClaimEnd.Index
+	if t := d.Token; t.Present && t.RecordID == rec.ID && t.Generation == rec.Generation {
+		since = max(since, d.TokenIndex)
 	}
 	own := func(c Change) bool { return c.Gone && c.Term == rec.Fork.Term && c.Index >= rec.Fork.Index }
-	if d.Past.crowded(d.Member, other, since, own) {
+	if d.Past.crowded(d.Member, d.Confs.Applied, since, own) {
 		return TokenOutlived
 	}
 	return None

@@ -65,7 +65,11 @@ func TestThirdVoterThatCameAndWent(t *testing.T) {
 		{"by name: one after the other", byName, pairOf(idA), placed(62, 7, add(idC), remove(idC), add(idD), remove(idD)), None},
 		{"by name: two at a time", byName, pairOf(idA), placed(62, 7, add(idC), add(idD), remove(idD), remove(idC)), TokenOutlived},
 		{"by name: before the claim", byName, pairOf(idA), placed(40, 4, add(idC), add(idD), remove(idD), remove(idC)), None},
-		{"by name: a removal whose addition left the log", byName, pairOf(idA), placed(62, 7, remove(idE)), TokenOutlived},
+		{"by name: a removal whose addition left the log, or a drain's", byName, pairOf(idA), placed(62, 5, remove(idE)), None},
+		{"by name: such a removal beside the member that returned", byName, pair, placed(62, 7, remove(idE)), TokenOutlived},
+		{"by name: such a removal before the return", byName, pair, placed(62, 7, remove(idE), learner(idB), promote(idB)), None},
+		{"by name: two such removals", byName, pairOf(idA), placed(62, 7, remove(idD), remove(idE)), TokenOutlived},
+		{"by name: the own removal", byName, pairOf(idA), placed(62, 7, remove(idA)), TokenOutlived},
 		{"by name, with this generation's token", func(r *arbiter.Record, d *Data) {
 			byName(r, d)
 			d.Token.Generation, d.TokenIndex = r.Generation, 70
