@@ -21,4 +21,9 @@ explorer() {
 	go run ./testing/explore/cmd -proof -for "$(share 40)" ${dir:+-state "$dir/explore.json"}
 }
 
+simulation() {
+	go test -count=1 -timeout 0 ./testing/sim -run 'TestRules|TestRandom|TestLong' -args -sim.for "$(share 30)" ${dir:+-sim.state "$(realpath "$dir")/sim.json"} -test.v
+}
+
 explorer
+simulation

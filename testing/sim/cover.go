@@ -9,22 +9,14 @@ import (
 
 // coverage counts the cells of phase and event that the cores went through.
 type coverage struct {
-	cells [32][32]uint64
+	Cells [32][32]uint64
 }
 
-func (c *coverage) note(p failover.Phase, e failover.EventKind) { c.cells[p][e]++ }
-
-func (c *coverage) add(o *coverage) {
-	for i := range c.cells {
-		for j := range c.cells[i] {
-			c.cells[i][j] += o.cells[i][j]
-		}
-	}
-}
+func (c *coverage) note(p failover.Phase, e failover.EventKind) { c.Cells[p][e]++ }
 
 func (c *coverage) count() (n int) {
-	for i := range c.cells {
-		for _, x := range c.cells[i] {
+	for i := range c.Cells {
+		for _, x := range c.Cells[i] {
 			if x > 0 {
 				n++
 			}
@@ -44,7 +36,7 @@ func (c *coverage) String() string {
 	for _, p := range failover.Phases() {
 		fmt.Fprintf(&b, "%-13s", p)
 		for _, e := range failover.EventKinds() {
-			fmt.Fprintf(&b, " %9d", c.cells[p][e])
+			fmt.Fprintf(&b, " %9d", c.Cells[p][e])
 		}
 		b.WriteByte('\n')
 	}

@@ -7,7 +7,6 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -17,6 +16,7 @@ var (
 	flagFrom     = flag.Uint64("sim.from", 1_000_000, "TestLong begins at this seed")
 	flagRuns     = flag.Int("sim.runs", 500, "random schedules of TestRandom")
 	flagSteps    = flag.Int("sim.steps", 200, "steps of a random schedule")
+	flagState    = flag.String("sim.state", "", "TestLong goes on from this file and keeps its totals there")
 	flagFor      = flag.Duration("sim.for", 0, "TestLong runs random schedules for so long")
 	flagSchedule = flag.String("sim.schedule", "", "run this schedule and print it")
 	flagOff      = flag.String("sim.off", "", "with -sim.schedule or -sim.hunt: the rules that are taken away, by their names in TestRules")
@@ -47,8 +47,43 @@ func TestRandom(t *testing.T) {
 		s.one(t, seed)
 	}
 	t.Log(s)
-	if s.cov.count() < 60 || s.ends["whole"] < *flagRuns*97/100 {
+	if s.Cover.count() < 60 || s.Ends["whole"] < *flagRuns*97/100 {
 		t.Errorf("the schedules reach too little: %s", s)
+	}
+}
+
+// A schedule decides everything: the same one again tells the same story, and its text is the schedule.
+//
+// Rules: none (the simulation).
+func TestDeterministic(t *testing.T) {
+	for seed := uint64(1); seed <= 25; seed++ {
+		var out [2]strings.Builder
+		s := draw(seed, *flagSteps)
+		for i := range out {
+			r := run(s, Off{}, nil, func(f string, a ...any) { fmt.Fprintf(&out[i], f+"\n", a...) })
+			fmt.Fprintf(&out[i], "%+v", r)
+			again, err := parse(s.String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			s = again
+		}
+		if out[0].String() != out[1].String() {
+			t.Errorf("seed %d: two runs differ", seed)
+		}
+	}
+}
+
+// Every start is reached, and from it the pair becomes whole without anybody's help.
+//
+// Rules: P12, P14; F5, F8.
+func TestStarts(t *testing.T) {
+	for st := range starts {
+		for seed := uint64(1); seed <= 8; seed++ {
+			if r := run(schedule{seed: seed, start: st}, Off{}, nil, nil); r.end != "whole" || len(r.violations) > 0 {
+				t.Errorf("%s, seed %d: %s %v", st, seed, r.end, r.violations)
+			}
+		}
 	}
 }
 
@@ -60,16 +95,19 @@ func TestLong(t *testing.T) {
 		t.Skip("give -sim.for")
 	}
 	s := newStats(t)
+	s.From, s.Next = *flagFrom, *flagFrom
+	s.load(t, *flagState)
 	end, next := time.Now().Add(*flagFor), time.Now().Add(time.Minute)
-	seed := *flagFrom
-	for ; time.Now().Before(end) && !t.Failed(); seed++ {
-		s.one(t, seed)
+	for ; time.Now().Before(end) && !t.Failed(); s.Next++ {
+		s.one(t, s.Next)
 		if time.Now().After(next) {
-			fmt.Printf("next seed %d: %s\n", seed+1, s)
+			fmt.Printf("simulation: next seed %d: %s\n", s.Next+1, s)
+			s.save(t, *flagState)
 			next = time.Now().Add(time.Minute)
 		}
 	}
-	fmt.Printf("seeds %d to %d: %s\n%s", *flagFrom, seed-1, s, s.cov)
+	s.save(t, *flagState)
+	fmt.Printf("simulation: seeds %d to %d: %s\n%s", s.From, s.Next-1, s, s.Cover)
 }
 
 // TestReplay runs one schedule as a failure has printed it.
@@ -118,76 +156,4 @@ func TestHunt(t *testing.T) {
 			t.Logf("seed %d: %q\n%s", seed, s, run(s, off, nil, nil).violations[0])
 		}
 	}
-}
-
-// stats sums up runs.
-type stats struct {
-	runs, ticks, gens, writes, reads int
-	ends                             map[string]int
-	cov                              *coverage
-	golden                           []string
-	cpu                              time.Duration
-}
-
-func cpuTime() time.Duration {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		return 0
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
-func newStats(t *testing.T) *stats {
-	b, err := os.ReadFile("testdata/refusals.golden")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &stats{ends: map[string]int{}, cov: &coverage{}, cpu: cpuTime()}
-	for _, l := range strings.Split(string(b), "\n") {
-		if l = strings.TrimSpace(l); l != "" && !strings.HasPrefix(l, "#") {
-			s.golden = append(s.golden, l)
-		}
-	}
-	return s
-}
-
-// known says whether an end is one that only an operator can lift, after what the schedule's user did.
-func (s *stats) known(end string, sc schedule) bool {
-	for _, l := range s.golden {
-		cause, ends, _ := strings.Cut(l, " ")
-		if strings.TrimSpace(ends) == end && slices.ContainsFunc(sc.events, func(e event) bool { return e.verb == cause }) {
-			return true
-		}
-	}
-	return false
-}
-
-func (s *stats) one(t *testing.T, seed uint64) {
-	sc := draw(seed, *flagSteps)
-	r := run(sc, Off{}, s.cov, nil)
-	s.runs++
-	s.ends[r.end]++
-	s.ticks += sc.steps + r.ticks
-	s.gens += int(r.generation)
-	s.writes += r.writes
-	s.reads += r.reads
-	wrong := func(r result) bool {
-		return len(r.violations) > 0 || (r.end != "whole" && !s.known(r.end, sc))
-	}
-	if !wrong(r) {
-		return
-	}
-	small := shrink(sc, func(x schedule) bool {
-		y := run(x, Off{}, nil, nil)
-		return len(y.violations) > 0 == (len(r.violations) > 0) && wrong(y)
-	})
-	y := run(small, Off{}, nil, nil)
-	t.Errorf("seed %d ends %s\n%s\nreplay: go test ./testing/sim -run TestReplay -v -sim.schedule '%s'",
-		seed, y.end, strings.Join(y.violations, "\n"), small)
-}
-
-func (s *stats) String() string {
-	cpu := (cpuTime() - s.cpu).Seconds()
-	return fmt.Sprintf("%d schedules, %.0f a second of CPU, %.0f steps a second, claims %d, writes %d, reads %d, %d cells of phase and event, ends %v",
-		s.runs, float64(s.runs)/cpu, float64(s.ticks)/cpu, s.gens, s.writes, s.reads, s.cov.count(), s.ends)
 }
