@@ -23,6 +23,8 @@ var seeds = []struct{ name, from, moves string }{
 	{"returned", "learner", "sync; run b; sync; run b"},
 	// Whole again, one generation on.
 	{"again", "returned", "run a; sync; run a; sync; run b; run b; sync"},
+	// A token write for a and b is on its way since before a user removed b, which is back as a learner.
+	{"late", "returned", "tick a; do a arbiter ok; do a site late; drop-other a; rep a b; apply a; sync; run b; sync"},
 	// a has claimed and died between swap and append.
 	{"dangling", "whole", "cut; step-down a; run a; tick a; do a site ok; do a arbiter ok; do a arbiter ok; die a"},
 }

@@ -32,7 +32,7 @@ func TestSeeds(t *testing.T) {
 		want := map[string][2]failover.Phase{
 			"new": {failover.Starting, failover.Starting}, "whole": {failover.Leading, failover.Following}, "alone": {failover.Alone, failover.Following},
 			"lost": {failover.Alone, failover.Following}, "learner": {failover.Alone, failover.CatchingUp}, "promoting": {failover.Alone, failover.Promoting},
-			"returned": {failover.Alone, failover.Following}, "again": {failover.Leading, failover.Following}, "dangling": {failover.Starting, failover.Following},
+			"returned": {failover.Alone, failover.Following}, "again": {failover.Leading, failover.Following}, "late": {failover.Leading, failover.CatchingUp}, "dangling": {failover.Starting, failover.Following},
 		}[s.name]
 		if got := [2]failover.Phase{a.Phase, b.Phase}; got != want {
 			t.Errorf("%s: %v, want %v", s.name, got, want)

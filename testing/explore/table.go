@@ -22,6 +22,8 @@ func Cases() []Case {
 	rare := Options{Rare: true}
 	third := Options{Third: true}
 	ops := Options{Operators: true}
+	back := Options{Seeds: []string{"learner", "promoting", "returned"}}
+	late := Options{Operators: true, Seeds: []string{"late"}}
 	return []Case{
 		{Off: Without(A0), Opt: Options{Third: true, Rare: true}, Text: "a configuration is in force before its commit is on disk",
 			Stays: "etcd promises it; the surgery's removal is committed on disk by the append itself"},
@@ -29,9 +31,11 @@ func Cases() []Case {
 		{Off: Without(P1Nonce), Opt: o, Text: "a claim of unknown outcome counts as won if the record names this member"},
 		{Off: Without(P2), Opt: o, Text: "a claim keeps the generation"},
 		{Off: Without(P4Gen), Opt: o, Text: "P4 (a): the token's generation"},
-		{Off: Without(P4Applied), Opt: o, Text: "P4 (a): the token may be in the tail only"},
-		{Off: Without(P4Names, P14Conn), Opt: o, Also: "P14.connection", Text: "P4 (a): the token's names"},
-		{Off: Without(P4Term, P14Conn), Opt: o, Also: "P14.connection", Text: "P4 (a): the token entry's term"},
+		{Off: Without(P4Applied), Opt: back, Text: "P4 (a): the token may be in the tail only",
+			Stays: "whoever has the token's entry in its log has all before it, as P14 writes it; it guards against a token that P14 did not write"},
+		{Off: Without(P4Names), Opt: late, Text: "P4 (a): the token's names"},
+		{Off: Without(P4Term, P14Conn), Opt: late, Also: "P14.connection", Text: "P4 (a): the token entry's term",
+			Stays: "the names cover it, since an ID is never used twice"},
 		{Off: Without(P4End), Opt: o, Text: "P4 (b): the claim's log end", Stays: "against data that were rolled back (A2 broken), which the model has not"},
 		{Off: Without(P4Whole), Opt: o, Text: "P4 (b): the whole note", Stays: "as above"},
 		{Off: Without(P4Tail), Opt: rare, Text: "operations on the token's key in the tail", Stays: "defence in depth: P4 (a) asks for the record's generation, P5 for the configuration"},
@@ -43,11 +47,12 @@ func Cases() []Case {
 		{Off: Without(P8Term), Opt: o, Text: "the append in the same term"},
 		{Off: Without(P8Truncate), Opt: o, Text: "the append drops the tail"},
 		{Off: Without(P10Confirm), Opt: rare, Text: "a learner before the first confirmation", Stays: "the confirmation is the evidence against rolled-back data (A2 broken)"},
-		{Off: Without(P13), Opt: rare, Text: "the log is always kept"},
+		{Off: Without(P13), Opt: rare, Text: "the log is always kept", Stays: "a loser commits nothing above a fork, unless a claim was forced or a store rolled back"},
 		{Off: Without(P14Leads), Opt: o, Text: "list and token through any member"},
-		{Off: Without(P14Lists), Opt: o, Text: "without the members' local lists"},
-		{Off: Without(P14Txn, P14Conn), Opt: o, Also: "P14.connection", Text: "without the transaction"},
-		{Off: Without(P14Conn), Opt: o, Text: "a connection that outlives etcd"},
+		{Off: Without(P14Lists), Opt: back, Text: "without the members' local lists",
+			Stays: "a linearizable list through the leading member has waited for that member's apply"},
+		{Off: Without(P14Txn, P14Conn), Opt: late, Also: "P14.connection", Text: "without the transaction", Stays: "P4's names cover it"},
+		{Off: Without(P14Conn), Opt: late, Text: "a connection that outlives etcd", Stays: "P4's names cover it"},
 		{Off: Without(P16), Opt: rare, Text: "a lone survivor does not look at the record", Stays: "against clones and forced claims, which the model has not"},
 		{Off: Without(A1), Opt: o, Text: "A1: the store is rolled back (nothing closes it, P17 narrows it)"},
 		{Off: Without(A1, P17), Opt: o, Also: "A1", Text: "no memory of the highest generation"},
