@@ -314,7 +314,7 @@ func (a *agent) rewrite(j *job) bool {
 		return j.wait(w, 2)
 	}
 	if j.stage == 1 {
-		if j.act.Keep {
+		if j.act.Keep || w.off.KeepLog {
 			s.disk.id = j.act.ID
 		} else {
 			s.disk = &disk{id: j.act.ID}

@@ -75,6 +75,7 @@ type node struct {
 
 	applied  uint64
 	appliedT uint64
+	advanced uint64 // raft has been told so
 	replay   uint64 // what was known to be committed at the start: it is applied at once
 	snapAt   uint64
 	snapMsgs []*raftpb.Message
@@ -272,6 +273,9 @@ func (n *node) advance() bool {
 			must = must || rd.HardState.GetTerm() != s.disk.saved.term || rd.HardState.GetVote() != s.disk.saved.vote
 			s.disk.saved = hardState{rd.HardState.GetTerm(), rd.HardState.GetVote(), rd.HardState.GetCommit()}
 		}
+		if w.off.Sync {
+			break // until something else syncs
+		}
 		if must || !raft.IsEmptySnap(rd.Snapshot) {
 			s.disk.sync(len(s.disk.pend))
 		}
@@ -294,6 +298,9 @@ func (n *node) advance() bool {
 	case 5:
 		n.rn.Advance(*rd)
 		n.ap.advanced = true
+		if k := len(n.ap.ents); k > 0 {
+			n.advanced = n.ap.ents[k-1].GetIndex()
+		}
 		n.rd, n.ap = nil, nil
 		n.settleConf()
 		return true

@@ -14,6 +14,7 @@ type register struct {
 	rec   arbiter.Record // value, decoded
 	err   error
 	late  []lateSwap
+	any   bool // Off.Swap
 }
 
 type lateSwap struct {
@@ -30,7 +31,7 @@ func (g *register) version() arbiter.Version {
 }
 
 func (g *register) swap(prev arbiter.Version, next []byte) bool {
-	if g.version() != prev {
+	if g.version() != prev && !g.any {
 		return false
 	}
 	g.value = next

@@ -12,7 +12,7 @@ var rules = []struct {
 	name  string
 	rules string
 	off   Off
-	shows []string
+	shows []string // none: none was found, see TestRules
 }{
 	{"promotion", "P4 a, P14: the promotion through the survivor counts as completeness", Off{TokenApplied: true}, []string{
 		"13 joining 200 73:isle,0 78:crash,1",
@@ -42,6 +42,15 @@ var rules = []struct {
 		"64 whole 200 10:apply,0,17 17:cut",
 		"116 fresh 200 133:cut 146:third",
 	}},
+	{"swap", "P1, A1: the register takes every swap", Off{Swap: true}, []string{
+		"94 promoted 200 19:apply,0,37 24:cut1,0 91:afuse,0,5",
+		"263 whole 200 36:afuse,0,2",
+	}},
+	{"keep", "P13: a loser always keeps its log", Off{KeepLog: true}, nil},
+	{"sync", "A2: what is synced is not durable", Off{Sync: true}, []string{
+		"1 alone 200 33:kill,0",
+		"3 learning 200 156:crash,1",
+	}},
 	{"redial", "P14 alone: see TestRules", Off{TokenRedial: true}, nil},
 	{"port", "A0's second half alone: see TestRules", Off{Port: true}, nil},
 }
@@ -65,6 +74,7 @@ func offOf(name string) (Off, error) {
 // Alone, neither the connection dialled once (with the check of the entry's term, "redial") nor the late opening of
 // the client port ("port") was found to be needed: etcd serves nobody before its own publication was applied, and that
 // lies behind the promotion, so a late transaction comes to a member that needs the other one. Both off ("late-token"), it diverges.
+// For "keep" (P13) 20,000 random schedules show nothing either: what a loser has committed lies below the fork in all of them.
 //
 // To renew: go test ./testing/sim -run TestHunt -v -sim.hunt 5000 -sim.off NAME (with -sim.focus 6 -sim.start learning for
 // anyone, -sim.focus 2 for pair and past, -sim.focus 7 -sim.start pending for late-token).
@@ -85,7 +95,7 @@ func TestRules(t *testing.T) {
 					t.Errorf("%s\nwith the rule: %s", text, got.violations[0])
 				}
 			}
-			if len(r.shows) == 0 && r.name != "redial" && r.name != "port" {
+			if len(r.shows) == 0 && r.name != "redial" && r.name != "port" && r.name != "keep" {
 				t.Errorf("%s: no schedule", r.name)
 			}
 		})

@@ -24,6 +24,9 @@ type Off struct {
 	Port         bool // A0: the client port opens before the own publication was applied
 	Pair         bool // P5: only "am I a voter of the last configuration"
 	Past         bool // P5: a third voter that came and went after the token was written does not matter
+	Swap         bool // P1, A1: the register takes every swap, whatever was read
+	KeepLog      bool // P13: a loser always keeps its log
+	Sync         bool // A2: what etcd syncs is not durable
 	NextTerm     bool // P8: the append is made in the term that the log has already
 }
 
