@@ -89,7 +89,6 @@ type node struct {
 	dieAt   int // removed: the process ends then
 	remotes map[uint64]int
 	ring    [64]struct{ rev, hash uint64 }
-	why     string // why it died
 }
 
 func confState(ms []failover.ConfMember) *raftpb.ConfState {
