@@ -28,6 +28,13 @@
 //  5. When the faults end the pair becomes whole within a bound, its key spaces and member lists are equal; or it ends in a state
 //     of testdata/refusals, which names why only an operator can go on.
 //
+// # What is left out
+//
+// Forced claims, drains, pauses and rolled-back stores (the explorer has them); mixed versions, alarms and defrags; etcd's refusal of work
+// when its apply is far behind, and the stalled publication after it; torn sectors within a record. Users wait with a
+// membership change until the leader has applied what it committed: a lone leader with a lagging apply would take two on top of
+// each other, which is plain etcd's own way to split (etcd-facts). Log compaction stays behind what raft has advanced to.
+//
 // # Determinism
 //
 // A schedule (seed, start, events) decides everything: no goroutine, no clock, no map iteration; raft's election timeouts are drawn from
