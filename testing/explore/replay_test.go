@@ -3,6 +3,7 @@ package explore
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -66,6 +67,27 @@ func TestReplay(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Each rule that can be taken away has a schedule, which replays, or the effort that was spent and why it stays.
+//
+// Rules: A0, A1, P1, P2, P4, P5, P7, P8, P10, P13, P14, P16, P17, P19.
+func TestRecorded(t *testing.T) {
+	var rows []Row
+	for _, c := range Cases() {
+		r, err := c.Recorded()
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if r.Found == nil && (r.Stays == "" || r.Moves < 100_000) {
+			t.Errorf("%s: no schedule, and no reason or too little effort", c.Name())
+		}
+		rows = append(rows, r)
+	}
+	var b strings.Builder
+	WriteTable(&b, rows)
+	t.Log(b.String())
 }
 
 // A schedule is read as it was written.

@@ -17,7 +17,7 @@ type Options struct {
 	Rare       bool // lost memory, confirmations that become due
 	Compaction bool // logs that are read from a snapshot
 	Longest    int  // log entries above what everybody has; zero: 12
-	Depth      int  // moves after the seed; zero: no bound
+	Depth      int  // states up to this cost are expanded, so every schedule of one more is made; zero: no bound
 	States     int  // zero: no bound
 	Until      time.Time
 	Workers    int                       // zero: 2
@@ -30,7 +30,7 @@ type Options struct {
 type Result struct {
 	States   int
 	Steps    int64 // moves made
-	Depth    int   // complete levels
+	Depth    int   // every schedule of this cost was made
 	Complete bool  // nothing was left to explore within the bounds on sizes
 	CutOff   int64 // states not entered because a log would have been too long
 	Found    *Script

@@ -1,6 +1,9 @@
 package explore
 
 import (
+	"bytes"
+	"embed"
+	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -10,7 +13,6 @@ import (
 // Case is one rule that is switched off.
 type Case struct {
 	Off   Switches
-	Also  string // what is needed besides
 	Opt   Options
 	Text  string // what is off, in words
 	Stays string // if no schedule is known: why the rule stays
@@ -33,8 +35,8 @@ func Cases() []Case {
 		{Off: Without(P4Gen), Opt: o, Text: "P4 (a): the token's generation"},
 		{Off: Without(P4Applied), Opt: back, Text: "P4 (a): the token may be in the tail only",
 			Stays: "whoever has the token's entry in its log has all before it, as P14 writes it; it guards against a token that P14 did not write"},
-		{Off: Without(P4Names), Opt: late, Text: "P4 (a): the token's names"},
-		{Off: Without(P4Term, P14Conn), Opt: late, Also: "P14.connection", Text: "P4 (a): the token entry's term",
+		{Off: Without(P4Names), Opt: late, Text: "P4 (a): the token's names (schedule made by hand)"},
+		{Off: Without(P4Term, P14Conn), Opt: late, Text: "P4 (a): the token entry's term",
 			Stays: "the names cover it, since an ID is never used twice"},
 		{Off: Without(P4End), Opt: o, Text: "P4 (b): the claim's log end", Stays: "against data that were rolled back (A2 broken), which the model has not"},
 		{Off: Without(P4Whole), Opt: o, Text: "P4 (b): the whole note", Stays: "as above"},
@@ -48,14 +50,15 @@ func Cases() []Case {
 		{Off: Without(P8Truncate), Opt: o, Text: "the append drops the tail"},
 		{Off: Without(P10Confirm), Opt: rare, Text: "a learner before the first confirmation", Stays: "the confirmation is the evidence against rolled-back data (A2 broken)"},
 		{Off: Without(P13), Opt: rare, Text: "the log is always kept", Stays: "a loser commits nothing above a fork, unless a claim was forced or a store rolled back"},
-		{Off: Without(P14Leads), Opt: o, Text: "list and token through any member"},
+		{Off: Without(P14Leads, P14Lists), Opt: back, Text: "list and token through any member, without the members' local lists"},
+		{Off: Without(P14Leads), Opt: back, Text: "list and token through any member", Stays: "the leader's local list covers it"},
 		{Off: Without(P14Lists), Opt: back, Text: "without the members' local lists",
 			Stays: "a linearizable list through the leading member has waited for that member's apply"},
-		{Off: Without(P14Txn, P14Conn), Opt: late, Also: "P14.connection", Text: "without the transaction", Stays: "P4's names cover it"},
+		{Off: Without(P14Txn, P14Conn), Opt: late, Text: "without the transaction", Stays: "P4's names cover it"},
 		{Off: Without(P14Conn), Opt: late, Text: "a connection that outlives etcd", Stays: "P4's names cover it"},
 		{Off: Without(P16), Opt: rare, Text: "a lone survivor does not look at the record", Stays: "against clones and forced claims, which the model has not"},
 		{Off: Without(A1), Opt: o, Text: "A1: the store is rolled back (nothing closes it, P17 narrows it)"},
-		{Off: Without(A1, P17), Opt: o, Also: "A1", Text: "no memory of the highest generation"},
+		{Off: Without(A1, P17), Opt: o, Text: "no memory of the highest generation"},
 		{Off: Without(P19Flag), Opt: ops, Text: "a token in spite of the drain flag", Stays: "without it a drain is undone, no write is lost"},
 		{Off: Without(P19Whole), Opt: ops, Text: "a drain claims though the pair is not whole"},
 		{Off: Without(P19Leads), Opt: ops, Text: "the other member removes the survivor of a drain", Stays: "etcd refuses through a member without a quorum; the survivor's log then holds its own removal (P5)"},
@@ -65,15 +68,22 @@ func Cases() []Case {
 // Row is what was found for one case.
 type Row struct {
 	Case
-	Found  *Script
-	By     string
-	States int
-	Moves  int64
-	Err    error
+	Found *Script
+	Effort
+	Err error
 }
 
-// Try explores a case breadth first for a third of the time, then walks at random.
-func (c Case) Try(d time.Duration, seed int64) (r Row) {
+// Effort is what was spent on a case without a schedule.
+type Effort struct {
+	States int   `json:"states"`
+	Moves  int64 `json:"moves"`
+}
+
+// Name is the case's name in files and in the table.
+func (c Case) Name() string { return strings.ReplaceAll(c.Off.String(), " ", "_") }
+
+// Hunt explores a case breadth first for a third of the time, then walks at random.
+func (c Case) Hunt(d time.Duration, seed int64) (r Row) {
 	r.Case = c
 	o := c.Opt
 	o.Off = c.Off
@@ -81,7 +91,7 @@ func (c Case) Try(d time.Duration, seed int64) (r Row) {
 	res, err := NewSearch(o).Run()
 	r.States, r.Moves = res.States, res.Steps
 	if err != nil || res.Found != nil {
-		r.Found, r.Err, r.By = res.Found, err, "breadth-first"
+		r.Found, r.Err = res.Found, err
 		return r
 	}
 	o.Longest = 14
@@ -96,47 +106,80 @@ func (c Case) Try(d time.Duration, seed int64) (r Row) {
 			return r
 		}
 		if w.Found != nil && (r.Found == nil || len(w.Found.Moves) < len(r.Found.Moves)) {
-			r.Found, r.By = w.Found, "walk"
+			r.Found = w.Found
 		}
 	}
 	return r
 }
 
+//go:embed testdata/off_*.txt testdata/effort.json
+var recorded embed.FS
+
+// Recorded is the table's row as testdata has it: the schedule, replayed, or the effort.
+func (c Case) Recorded() (r Row, err error) {
+	r.Case = c
+	b, err := recorded.ReadFile("testdata/off_" + c.Name() + ".txt")
+	if err == nil {
+		s, err := ParseScript(bytes.NewReader(b))
+		if err != nil {
+			return r, fmt.Errorf("%s: %w", c.Name(), err)
+		}
+		w, err := s.Replay(nil)
+		if err != nil || w.Prop != s.Ends || s.Off != c.Off {
+			return r, fmt.Errorf("the recorded schedule for %s does not replay: %v", c.Name(), err)
+		}
+		r.Found = &s
+		return r, nil
+	}
+	b, err = recorded.ReadFile("testdata/effort.json")
+	if err != nil {
+		return r, err
+	}
+	all := map[string]Effort{}
+	if err := json.Unmarshal(b, &all); err != nil {
+		return r, err
+	}
+	e, ok := all[c.Name()]
+	if !ok {
+		return r, fmt.Errorf("neither a schedule nor an effort is recorded for %s: go run ./testing/explore/cmd -hunt", c.Name())
+	}
+	r.Effort = e
+	return r, nil
+}
+
 // WriteTable prints rows as markdown.
 func WriteTable(out io.Writer, rows []Row) {
-	fmt.Fprintln(out, "| Off | Besides | What is off | Schedule | Found by | Breaks |")
-	fmt.Fprintln(out, "|---|---|---|---|---|---|")
+	fmt.Fprintln(out, "| Off | What is off | Schedule | Breaks |")
+	fmt.Fprintln(out, "|---|---|---|---|")
 	for _, r := range rows {
-		name, _, _ := strings.Cut(r.Off.String(), " ")
-		if r.Also != "" {
-			for _, f := range strings.Fields(r.Off.String()) {
-				if f != r.Also {
-					name = f
-					break
-				}
-			}
-		}
-		switch {
-		case r.Err != nil:
-			fmt.Fprintf(out, "| %s | %s | %s | error: %v | | |\n", name, r.Also, r.Text, r.Err)
-		case r.Found == nil:
+		if r.Found == nil {
 			why := r.Stays
 			if why == "" {
 				why = "not found within this effort"
 			}
-			fmt.Fprintf(out, "| %s | %s | %s | none in %s states, %s moves | | %s |\n", name, r.Also, r.Text, count(int64(r.States)), count(r.Moves), why)
-		default:
-			fmt.Fprintf(out, "| %s | %s | %s | %s + %d moves | %s | %s |\n", name, r.Also, r.Text, r.Found.Seed, len(r.Found.Moves), r.By, r.Found.Ends)
+			fmt.Fprintf(out, "| %s | %s | none in %s states and %s moves: %s | |\n", r.Off, r.Text, count(int64(r.States)), count(r.Moves), why)
+			continue
+		}
+		fmt.Fprintf(out, "| %s | %s | %d moves from *%s* (%d from the beginning) | %s |\n", r.Off, r.Text, len(r.Found.Moves), r.Found.Seed, len(r.Found.Moves)+seedLength(r.Found.Seed), r.Found.Ends)
+	}
+}
+
+// seedLength is the number of moves from a new pair to a seed.
+func seedLength(name string) int {
+	for _, s := range seeds {
+		if s.name == name && s.from != "" {
+			return strings.Count(s.moves, ";") + 1 + seedLength(s.from)
 		}
 	}
+	return 0
 }
 
 func count(n int64) string {
 	switch {
 	case n >= 10_000_000:
-		return fmt.Sprintf("%d M", n/1_000_000)
+		return fmt.Sprintf("%d million", n/1_000_000)
 	case n >= 10_000:
-		return fmt.Sprintf("%d k", n/1000)
+		return fmt.Sprintf("%d thousand", n/1000)
 	}
 	return fmt.Sprint(n)
 }

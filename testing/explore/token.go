@@ -26,7 +26,7 @@ func (w *World) writeToken(i int, a *failover.Action, how How, e *failover.Event
 	for _, id := range pair {
 		j, ok := w.peer(id)
 		switch {
-		case w.Off.has(P14Lists), j == l && w.Off.has(P14Leads) && l != i:
+		case w.Off.has(P14Lists):
 		case !ok || !w.alive(j) || !w.linked(i, j):
 			return false
 		default:

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,7 +20,7 @@ type command struct {
 	seeds, off, only, save, replay, state string
 	d                                     time.Duration
 	seed                                  int64
-	proof, walk, live, table              bool
+	proof, walk, live, table, hunts       bool
 }
 
 func main() {
@@ -32,12 +34,13 @@ func main() {
 	flag.IntVar(&c.o.Depth, "depth", 0, "the highest cost of a schedule")
 	flag.IntVar(&c.o.States, "states", 8_000_000, "how many states at most (about 0.5 kB each)")
 	flag.IntVar(&c.o.Longest, "longest", 14, "log entries above what everybody has")
-	flag.DurationVar(&c.d, "for", time.Minute, "how long; with -table, for each rule")
+	flag.DurationVar(&c.d, "for", time.Minute, "how long; with -hunt, for each rule")
 	flag.BoolVar(&c.walk, "walk", false, "walk at random")
 	flag.Int64Var(&c.seed, "seed", 1, "of walks")
 	flag.BoolVar(&c.live, "live", false, "check liveness, from every state or where each walk ends")
-	flag.BoolVar(&c.table, "table", false, "switch each rule off and print what was found as markdown")
-	flag.StringVar(&c.only, "only", "", "with -table: rules whose names begin so")
+	flag.BoolVar(&c.table, "table", false, "print what is recorded for each rule that is taken away, as markdown")
+	flag.BoolVar(&c.hunts, "hunt", false, "look for schedules for each rule that is taken away; -save testing/explore/testdata records them")
+	flag.StringVar(&c.only, "only", "", "with -hunt: rules whose names begin so; missing: those without a schedule")
 	flag.StringVar(&c.save, "save", "", "directory for the schedules that are found")
 	flag.StringVar(&c.replay, "replay", "", "replay this schedule")
 	flag.BoolVar(&c.proof, "proof", false, "everything, within -for")
@@ -63,6 +66,8 @@ func (c *command) run(out io.Writer) (err error) {
 		return c.prove(out)
 	case c.table:
 		return c.tabulate(out)
+	case c.hunts:
+		return c.hunt(out)
 	}
 	c.o.Until = time.Now().Add(c.d)
 	if c.walk {
@@ -112,7 +117,7 @@ func (c *command) searchInto(out io.Writer, r *explore.Result) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "%d states, %d moves; every schedule of cost up to %d; %d states not entered, their logs are too long; %.1fs\n", r.States, r.Steps, r.Depth-1, r.CutOff, r.Took.Seconds())
+	fmt.Fprintf(out, "%d states, %d moves; every schedule of cost up to %d; %d states not entered, their logs are too long; %.1fs\n", r.States, r.Steps, r.Depth, r.CutOff, r.Took.Seconds())
 	if c.live {
 		fmt.Fprintf(out, "the pair becomes whole from %d states, a single member leads in %d\n%s", live.Whole, live.Leads, live.Ends())
 		if len(live.Bad) > 0 {
@@ -148,23 +153,60 @@ func (c *command) wander(out io.Writer) error {
 func (c *command) tabulate(out io.Writer) error {
 	var rows []explore.Row
 	for _, k := range explore.Cases() {
-		if !strings.HasPrefix(k.Off.String(), c.only) {
-			continue
+		row, err := k.Recorded()
+		if err != nil {
+			return err
 		}
-		row := k.Try(c.d, c.seed)
 		rows = append(rows, row)
-		if row.Err != nil {
-			return row.Err
-		}
-		if row.Found != nil && c.save != "" {
-			row.Found.Head = append([]string{"Off: " + k.Text + "."}, row.Found.Head...)
-			path := filepath.Join(c.save, "off_"+strings.ReplaceAll(k.Off.String(), " ", "_")+".txt")
-			if err := os.WriteFile(path, []byte(row.Found.String()), 0o644); err != nil {
-				return err
-			}
-		}
-		explore.WriteTable(os.Stderr, rows[len(rows)-1:])
 	}
 	explore.WriteTable(out, rows)
 	return nil
+}
+
+// hunt looks for a schedule for each rule that is taken away. What is shorter than the
+// recorded one is saved; where there is none, the effort adds up.
+func (c *command) hunt(out io.Writer) error {
+	path := filepath.Join(c.save, "effort.json")
+	efforts := map[string]explore.Effort{}
+	if b, err := os.ReadFile(path); err == nil {
+		if err := json.Unmarshal(b, &efforts); err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, k := range explore.Cases() {
+		old, err := k.Recorded()
+		known := err == nil && old.Found != nil
+		if (c.only != "missing" && !strings.HasPrefix(k.Off.String(), c.only)) || (c.only == "missing" && known) {
+			continue
+		}
+		row := k.Hunt(c.d, c.seed)
+		if row.Err != nil {
+			return row.Err
+		}
+		explore.WriteTable(out, []explore.Row{row})
+		if c.save == "" {
+			continue
+		}
+		switch {
+		case row.Found != nil && (!known || len(row.Found.Moves) < len(old.Found.Moves)):
+			row.Found.Head = append([]string{"Off: " + k.Text + "."}, row.Found.Head...)
+			delete(efforts, k.Name())
+			if err := os.WriteFile(filepath.Join(c.save, "off_"+k.Name()+".txt"), []byte(row.Found.String()), 0o644); err != nil {
+				return err
+			}
+		case row.Found == nil && !known:
+			e := efforts[k.Name()]
+			efforts[k.Name()] = explore.Effort{States: max(e.States, row.States), Moves: e.Moves + row.Moves}
+		}
+	}
+	if c.save == "" {
+		return nil
+	}
+	b, err := json.MarshalIndent(efforts, "", "\t")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(b, '\n'), 0o644)
 }

@@ -62,7 +62,7 @@ func (c *command) prove(out io.Writer) error {
 		if err := sub.searchInto(out, &r); err != nil {
 			return err
 		}
-		t.States, t.Cost = max(t.States, r.States), max(t.Cost, r.Depth-1)
+		t.States, t.Cost = max(t.States, r.States), max(t.Cost, r.Depth)
 	}
 	for n := 0; time.Now().Before(end); n++ {
 		p := parts[n%len(parts)]
