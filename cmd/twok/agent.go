@@ -85,6 +85,11 @@ func runAgent(c *cli.Context) (err error) {
 	if c.NArg() > 0 && !dashed(os.Args) {
 		return hint(usageError("%q is not a flag of twok agent", c.Args().First()), "put etcd's command behind --")
 	}
+	for _, name := range []string{"claim-after", "head-start", "election-timeout", "tick", "record-interval", "min-run"} {
+		if c.IsSet(name) && c.Duration(name) <= 0 {
+			return usageError("--%s is %v: it must be positive", name, c.Duration(name))
+		}
+	}
 	cfg, err := agentConfig(c, log)
 	if err != nil {
 		return err

@@ -73,17 +73,17 @@ func arbiterShowCommand() *cli.Command {
 		Name:  "show",
 		Usage: "read the record once and print it",
 		Description: `Exit codes:
-   0   a record was read
-   2   wrong usage
-   10  absent: the register holds no value
-   11  empty: a value without bytes, or white space only
-   12  garbage: not a record, truncated or contradictory
-   13  foreign: JSON that is not a twok record
-   14  future: a record of a newer format; upgrade twok
-   20  forbidden: the store refused these credentials
-   21  unavailable: the store was not reached or is not serving
-   22  misconfigured: this URL does not lead to a usable store
-   23  unknown: any other error of the store`,
+0   a record was read
+2   wrong usage
+10  absent: the register holds no value
+11  empty: a value without bytes, or white space only
+12  garbage: not a record, truncated or contradictory
+13  foreign: JSON that is not a twok record
+14  future: a record of a newer format; upgrade twok
+20  forbidden: the store refused these credentials
+21  unavailable: the store was not reached or is not serving
+22  misconfigured: this URL does not lead to a usable store
+23  unknown: any other error of the store`,
 		Flags: []cli.Flag{
 			arbiterFlag(),
 			&cli.BoolFlag{Name: "json", Usage: "print one JSON object {arbiter, version, record}"},

@@ -25,16 +25,16 @@ func arbiterServeCommand() *cli.Command {
 		Name:  "serve",
 		Usage: "run the embedded arbiter on a third machine",
 		Description: `Keeps the records of any number of pairs as files in DIR. It belongs on a machine that fails
-   independently of both members. SIGTERM or SIGINT ends it after the requests going on.
+independently of both members. SIGTERM or SIGINT ends it after the requests going on.
 
-   It has no authentication: whoever reaches the address can write. Keep it on loopback or
-   behind something that checks who calls.
+It has no authentication: whoever reaches the address can write. Keep it on loopback or
+behind something that checks who calls.
 
-   Exit codes:
-   0   stopped by a signal
-   1   any other error
-   2   wrong usage
-   3   another process uses the directory or the address`,
+Exit codes:
+0   stopped by a signal
+1   any other error
+2   wrong usage
+3   another process uses the directory or the address`,
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "listen", Value: "127.0.0.1:7379", Usage: "`ADDRESS` to listen on; port 0 chooses one"},
 			&cli.StringFlag{Name: "dir", Required: true, Usage: "`DIR` for the values, created if needed"},

@@ -9,11 +9,14 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
+	"twok/arbiter"
 	"twok/internal/lab"
 )
 
@@ -31,30 +34,30 @@ func demoCommand() *cli.Command {
 		Name:  "demo",
 		Usage: "show a failover and the return on a real etcd pair on loopback",
 		Description: `Starts two etcd members under two agents and an embedded arbiter, writes all the time, makes a
-   cut, heals it, waits until the pair is whole and audits: every acknowledged write is there, on
-   both members, and their key spaces have equal hashes. The first run builds etcd from its pinned
-   source and needs Go and a checkout (TWOK_ROOT).
+cut, heals it, waits until the pair is whole and audits: every acknowledged write is there, on
+both members, and their key spaces have equal hashes. The first run builds etcd from its pinned
+source and needs Go and a checkout (TWOK_ROOT).
 
-   Cuts:
-   link                 nothing passes between the sites
-   kill-leader          SIGKILL of the leader's etcd and agent at once; the heal starts both
-   kill-follower        the same at the other site
-   one-way-to-leader    what is sent towards the leader stalls
-   one-way-to-follower  what is sent towards the follower stalls
-   restart-both         SIGKILL of everything at both sites, and a start at once: no survivor
+Cuts:
+link                 nothing passes between the sites
+kill-leader          SIGKILL of the leader's etcd and agent at once; the heal starts both
+kill-follower        the same at the other site
+one-way-to-leader    what is sent towards the leader stalls
+one-way-to-follower  what is sent towards the follower stalls
+restart-both         SIGKILL of everything at both sites, and a start at once: no survivor
 
-   Exit codes:
-   0    nothing was lost and the pair is whole
-   1    any other error
-   2    wrong usage
-   3    nobody took over in time, or the pair did not become whole again
-   4    the audit found lost or altered keys, unequal hashes or a wrong membership
-   130  interrupted`,
+Exit codes:
+0    nothing was lost and the pair is whole
+1    any other error
+2    wrong usage
+3    nobody took over in time, or the pair did not become whole again
+4    the audit found lost or altered keys, unequal hashes or a wrong membership
+130  interrupted`,
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "etcd-version", Value: "3.6", Usage: "etcd's release `LINE`: 3.5, 3.6 or 3.7"},
 			&cli.StringFlag{Name: "cut", Value: string(lab.CutLink), Usage: "`KIND` of cut, see above"},
 			&cli.DurationFlag{Name: "claim-after", Value: 3 * time.Second, Usage: fmt.Sprintf("`TIME` without the peer after which the former leader claims (outside the demo: %s)", productClaimAfter)},
-			&cli.DurationFlag{Name: "head-start", Usage: "`TIME` that any other agent waits longer (default: a quarter of --claim-after)"},
+			&cli.DurationFlag{Name: "head-start", DefaultText: "claim-after/4", Usage: "`TIME` that any other agent waits longer"},
 			&cli.StringFlag{Name: "arbiter", Usage: "`URL` of the pair's record in an arbiter of yours, which must be absent (default: an embedded arbiter)"},
 			&cli.IntFlag{Name: "rounds", Value: 1, Usage: "cut and heal `N` times, with the same pair; with more than one the agents run without hold-down before a promotion"},
 			&cli.StringFlag{Name: "dir", Usage: "empty `DIR` for data, logs and traces, which is kept (default: a temporary one, kept after a failure)"},
@@ -93,10 +96,6 @@ func demoAction(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	dir, remove, err := demoDir(c.String("dir"))
-	if err != nil {
-		return err
-	}
 	out := c.App.Writer
 	if c.Bool("json") {
 		out = c.App.ErrWriter
@@ -108,12 +107,26 @@ func demoAction(c *cli.Context) error {
 			out = io.Discard
 		}
 	}
-	etcd, err := lab.Etcd(ctx, c.String("etcd-version"), c.App.ErrWriter)
+	minor := c.String("etcd-version")
+	if !slices.Contains(lab.Minors, minor) {
+		return usageError("--etcd-version %s: choose one of %s", minor, strings.Join(lab.Minors, ", "))
+	}
+	var reg arbiter.Register
+	if u := c.String("arbiter"); u != "" {
+		if reg, err = arbiterRegister(u); err != nil {
+			return err
+		}
+	}
+	dir, remove, err := demoDir(c.String("dir"))
 	if err != nil {
 		return err
 	}
+	etcd, err := lab.Etcd(ctx, minor, c.App.ErrWriter)
+	if err != nil {
+		return errors.Join(err, remove())
+	}
 	cfg := lab.Config{
-		Dir: dir, Etcd: etcd, Mode: mode, Twok: twok, Arbiter: c.String("arbiter"),
+		Dir: dir, Etcd: etcd, Mode: mode, Twok: twok, Arbiter: c.String("arbiter"), Register: reg,
 		ClaimAfter: claimAfter, HeadStart: headStart,
 	}
 	if c.Int("rounds") > 1 {
@@ -122,11 +135,6 @@ func demoAction(c *cli.Context) error {
 	}
 	if c.Bool("fast") {
 		cfg.Timing = lab.Fast
-	}
-	if cfg.Arbiter != "" {
-		if cfg.Register, err = arbiterRegister(cfg.Arbiter); err != nil {
-			return err
-		}
 	}
 	d := &demo{cfg: cfg, cut: cut, rounds: c.Int("rounds"), tell: newNarrator(out, events)}
 	result, err := d.run(ctx)

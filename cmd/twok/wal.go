@@ -27,7 +27,7 @@ const (
 func walCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "wal",
-		Usage: "look into the write-ahead log of an etcd member",
+		Usage: "look into the write-ahead log of an etcd member, or claim with it by hand",
 		Subcommands: []*cli.Command{
 			walInspectCommand(),
 			walSurviveCommand(),
@@ -55,7 +55,7 @@ usage, 30 no WAL there, 31 damaged or not written by etcd 3.5 to 3.7, 1 anything
 
 func walInspect(c *cli.Context) error {
 	if c.NArg() != 1 {
-		return usageError("twok wal inspect takes one directory, not %d arguments", c.NArg())
+		return hint(usageError("twok wal inspect takes one directory, not %d arguments", c.NArg()), "give etcd's --data-dir; flags come before it")
 	}
 	if c.Int("tail") < 0 {
 		return usageError("--tail %d is negative", c.Int("tail"))

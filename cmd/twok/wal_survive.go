@@ -53,7 +53,7 @@ survivor by now: do not start etcd here, 1 anything else.`,
 
 func walSurvive(c *cli.Context) error {
 	if c.NArg() != 1 {
-		return usageError("twok wal survive takes one data directory, not %d arguments", c.NArg())
+		return hint(usageError("twok wal survive takes one data directory, not %d arguments", c.NArg()), "give etcd's --data-dir; flags come before it")
 	}
 	reg, err := arbiterRegister(c.String("arbiter"))
 	if err != nil {
@@ -119,7 +119,7 @@ func surviveError(dir string, err error) error {
 	case errors.Is(err, agent.ErrAnotherSurvivor):
 		return withCode(hint(err, "see `twok arbiter show`; this member returns when the survivor leads and its agent runs"), exitMustStay)
 	case errors.Is(err, walsurgery.ErrNoWAL):
-		return withCode(err, exitNoWAL)
+		return hint(withCode(err, exitNoWAL), "give etcd's --data-dir")
 	}
 	return fmt.Errorf("survive %s: %w", dir, err)
 }

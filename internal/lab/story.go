@@ -117,7 +117,11 @@ func (s *Story) Trace(site string, l TraceLine) []Event {
 		add(EventFenced, "etcd stays down: %s", l.Reason)
 	case l.To == "lost" && !s.lost[site] && slices.Contains([]string{"starting", "following", "leading", "alone", "leaderless", "releasing"}, l.From):
 		s.lost[site] = true
-		add(EventLost, "is the loser of generation %d", l.Generation)
+		if l.Generation == 0 { // the survivor's list said so before the record was read
+			add(EventLost, "is the loser")
+		} else {
+			add(EventLost, "is the loser of generation %d", l.Generation)
+		}
 	case l.From == "joining" && l.To == "preparing":
 		add(EventLearner, "the survivor added a learner for this site")
 	case l.From == "preparing" && l.To == "catching-up":
