@@ -176,7 +176,7 @@ func (w *world) calm() (string, int) {
 	}
 	slices.Sort(ends)
 	for _, x := range w.sites[:2] {
-		if x.n != nil && x.n.lead == 0 && x.n.behindRemoval() {
+		if (x.n == nil || x.n.lead == 0) && x.behindRemoval() {
 			w.say("%s", w.show())
 			return "etcd-behind-removal", calm
 		}
@@ -328,9 +328,19 @@ func build(k prefabKey) *prefab {
 // behindRemoval: the database has applied a removal that HardState.Commit does not cover.
 // etcd 3.5 and 3.6 then restart Raft with the members before it, while the transport follows the
 // database and knows them no more: the last member cannot elect itself. Plain etcd's, but for who may claim.
-func (n *node) behindRemoval() bool {
-	v := n.state.voters()
-	return !n.s.w.cfg.v37 && v.Count == 1 && v.IDs[0] == n.id && len(n.cs.Voters) > 1
+func (s *site) behindRemoval() bool {
+	d := s.disk
+	v := d.db.voters()
+	if s.w.cfg.v37 || v.Count != 1 || v.IDs[0] != d.id {
+		return false
+	}
+	ents, _ := d.after(d.hs.commit)
+	for _, e := range ents {
+		if c, ok := s.w.changeOf(e); ok && c.Kind == failover.ChangeRemove && e.GetIndex() <= d.db.ci {
+			return true
+		}
+	}
+	return false
 }
 
 // hasPromotion says whether a promotion is in the log beyond the database.
