@@ -51,6 +51,11 @@ var operator = map[failover.Reason]bool{
 var byHand = map[string]bool{
 	"fenced/overridden leaderless/own-removal": true,
 	"fenced/overridden lost/survivor-silent":   true,
+	"fenced/overridden leaderless/etcd-down":   true,
+	// Removed while it led: its etcd ends before the other one knows that the removal is
+	// committed (etcd waits a second; the model does not), in a pair without a token of the record's generation.
+	"leaderless/etcd-down lost/survivor-silent":      true,
+	"leaderless/etcd-down leaderless/record-missing": true,
 }
 
 // Check looks at one state: L1, from everything up, and L2, from one site alone.

@@ -120,15 +120,18 @@ func (c *command) searchInto(out io.Writer, r *explore.Result) error {
 	fmt.Fprintf(out, "%d states, %d moves; every schedule of cost up to %d; %d states not entered, their logs are too long; %.1fs\n", r.States, r.Steps, r.Depth, r.CutOff, r.Took.Seconds())
 	if c.live {
 		fmt.Fprintf(out, "the pair becomes whole from %d states, a single member leads in %d\n%s", live.Whole, live.Leads, live.Ends())
-		if len(live.Bad) > 0 {
-			b := live.Bad[0]
-			fmt.Fprintln(out, b.Prop, b.Text)
+		for _, b := range live.Bad {
 			way, err := s.Way(b.ID)
 			if err != nil {
 				return err
 			}
-			way.Ends = b.Prop
-			return c.found(out, way)
+			way.Ends, way.Head = b.Prop, []string{b.Prop + ": " + b.Text}
+			if err := c.found(out, way); !errors.Is(err, errViolation) {
+				return err
+			}
+		}
+		if len(live.Bad) > 0 {
+			return errViolation
 		}
 	}
 	if r.Found != nil {
