@@ -184,10 +184,13 @@ func (m *machine) voter() bool {
 func (m *machine) enter(p Phase) {
 	s := &m.s
 	if p == Lost && s.Phase != Lost && s.Phase != Joining && s.Phase != Preparing && s.Phase != CatchingUp && s.Phase != Promoting {
-		// A loss. Frequent ones hold the promotion down (F35).
-		if s.LossAge < s.P.HoldWindow {
+		// A loss. Frequent ones hold the promotion down (F35). Not one: a member that the
+		// survivor's list shows as a voter, whose etcd does not say so yet.
+		switch {
+		case s.List.Self == ListedVoter:
+		case s.LossAge < s.P.HoldWindow:
 			s.HoldLevel = min(s.HoldLevel+1, 32)
-		} else {
+		default:
 			s.HoldLevel = 0
 		}
 	}
