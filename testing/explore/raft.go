@@ -159,7 +159,7 @@ func (w *World) elect(i int, lost bool) bool {
 // propose appends an entry at a leader. A configuration change waits its turn.
 func (w *World) propose(i int, e Entry) bool {
 	n := &w.Nodes[i]
-	if !n.Leader || !w.alive(i) || len(n.Log) >= w.Max {
+	if !n.Leader || !w.alive(i) {
 		return false
 	}
 	if e.conf() {

@@ -161,6 +161,10 @@ func (o Walk) one(seed int64, enough func() bool) (r WalkResult, err error) {
 				abs = m.flip()
 			}
 			c.moves = append(c.moves, abs)
+			if !v.Broken() && v.tooLong(o.Longest) {
+				c.moves = c.moves[:len(c.moves)-1]
+				break
+			}
 			if v.Broken() && (o.Stop == "" || o.Stop == v.Prop) {
 				s := &Script{Off: o.Off, Seed: c.root, Moves: c.moves, Ends: v.Prop}
 				w, err := s.Replay(nil)
@@ -174,7 +178,7 @@ func (o Walk) one(seed int64, enough func() bool) (r WalkResult, err error) {
 				r.Cells = len(cells)
 				return r, nil
 			}
-			if v.Broken() || v.tooLong(o.Longest) {
+			if v.Broken() {
 				break
 			}
 			if o.Live {
