@@ -27,6 +27,9 @@ var (
 	ErrOwnURL = errors.New("the other member's client URL leads to this member: let each advertise its own address (--advertise-client-urls)")
 	// ErrNotCaughtUp: the learner did not reach the survivor's revision in time. Try again.
 	ErrNotCaughtUp = errors.New("the learner is not caught up yet")
+	// ErrHashTime: the learner has the revision, but the hash of a key space did not
+	// arrive in time. Try again with more: a large key space takes seconds.
+	ErrHashTime = errors.New("the hash of the key space takes longer")
 )
 
 // Site is this site, as the survivor's list may show it.
@@ -181,7 +184,8 @@ const nudgeEvery = 200 * time.Millisecond
 
 // Compare says whether both members have the same key space at one revision that
 // the survivor had at the time of the call, so that the learner also has every
-// entry up to an index sampled now. ErrNotCaughtUp when the context ends first.
+// entry up to an index sampled now. ErrNotCaughtUp when the context ends first, and
+// ErrHashTime with it if a hash was under way: no hash is cut short for the next nudge.
 func (s *Survivor) Compare(ctx context.Context, site Site) (equal bool, err error) {
 	err = s.with(func(c *clientv3.Client) error {
 		var pause time.Duration
@@ -190,9 +194,7 @@ func (s *Survivor) Compare(ctx context.Context, site Site) (equal bool, err erro
 			if err != nil {
 				return err
 			}
-			round, cancel := context.WithTimeout(ctx, nudgeEvery+pause)
-			done, eq, err := s.compareAt(round, site, resp.Header.ClusterId, resp.Header.Revision)
-			cancel()
+			done, eq, err := s.compareAt(ctx, nudgeEvery+pause, site, resp.Header.ClusterId, resp.Header.Revision)
 			switch {
 			case done:
 				equal = eq
@@ -212,7 +214,11 @@ func (s *Survivor) Compare(ctx context.Context, site Site) (equal bool, err erro
 	return equal, nil
 }
 
-func (s *Survivor) compareAt(ctx context.Context, site Site, cluster uint64, revision int64) (done, equal bool, err error) {
+// compareAt waits this long for the learner to have the revision, and for the hashes
+// as long as the context allows.
+func (s *Survivor) compareAt(ctx context.Context, wait time.Duration, site Site, cluster uint64, revision int64) (done, equal bool, err error) {
+	over := time.NewTimer(wait)
+	defer over.Stop()
 	for {
 		var here, there etcdapi.Hash
 		here, err = s.Dialer.HashKV(ctx, site.PeerURL, cluster, revision)
@@ -225,8 +231,13 @@ func (s *Survivor) compareAt(ctx context.Context, site Site, cluster uint64, rev
 		if err == nil || errors.Is(err, etcdapi.ErrCompacted) {
 			return false, false, err // compacted at different revisions: take a newer one
 		}
+		if ctx.Err() != nil && !errors.Is(err, etcdapi.ErrFutureRevision) {
+			return false, false, errors.Join(ErrHashTime, err)
+		}
 		select {
 		case <-ctx.Done():
+			return false, false, err
+		case <-over.C:
 			return false, false, err
 		case <-time.After(10 * time.Millisecond):
 		}

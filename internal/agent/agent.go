@@ -35,7 +35,8 @@ type Agent struct {
 	status atomic.Pointer[Status]
 
 	// The section belongs to the site action that runs; there is one at a time.
-	sec section
+	sec     section
+	compFor time.Duration // for the next comparison; zero: compareFirst
 }
 
 // section is what is held between Stop and Release.
@@ -45,6 +46,12 @@ type section struct {
 	walErr error // why log is nil although the locks are held
 	space  error // not enough room to operate
 }
+
+// A comparison has compareFirst, or twice what the last one had if a hash did not end in it, up to compareMax.
+const (
+	compareFirst = 2 * time.Second
+	compareMax   = time.Minute
+)
 
 // shutdownGrace is how long an open section may take to end when the agent is
 // told to stop.

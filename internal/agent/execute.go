@@ -67,7 +67,7 @@ func (a *Agent) perform(ctx context.Context, act failover.Action, own failover.O
 	case failover.Stop, failover.Restart:
 		limit = stopDeadline
 	case failover.Compare:
-		limit = max(limit, 2*time.Second)
+		limit = max(compareFirst, a.compFor)
 	case failover.Preflight, failover.ReadData, failover.Append, failover.Rewrite, failover.Release, failover.Tidy:
 		limit = 5 * time.Minute // local work on files: it ends when the disk lets it
 	}
@@ -447,6 +447,12 @@ func (a *Agent) compare(ctx context.Context, act failover.Action, e *failover.Ev
 		return a.done(e, fmt.Errorf("the WAL carries the ID %s, not %s", hex(site.ID), hex(act.ID)))
 	}
 	e.Equal, err = s.Compare(ctx, site)
+	switch {
+	case errors.Is(err, rejoin.ErrHashTime):
+		a.compFor = min(2*max(compareFirst, a.compFor), compareMax)
+	case err != nil:
+		a.compFor = 0
+	}
 	return a.done(e, err)
 }
 
