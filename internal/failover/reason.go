@@ -13,7 +13,7 @@ const (
 	RecordUnavailable   // the arbiter does not answer
 	RecordForbidden     // the arbiter refuses our credentials
 	RecordMisconfigured // the arbiter cannot work as configured
-	RecordAbsent        // no record, but the data hold a token
+	RecordAbsent        // no record, and the data hold a token or are not known yet
 	RecordEmpty         // zero bytes or white space
 	RecordGarbage       // not readable as a record
 	RecordForeign       // not a twok record, or of another cluster (F38)
@@ -88,7 +88,7 @@ var reasonText = [numReasons]text{
 	RecordUnavailable:   {"arbiter-unavailable", "check that the arbiter runs and is reachable from this site; a healthy pair goes on without it"},
 	RecordForbidden:     {"arbiter-forbidden", "check the arbiter's credentials and permissions"},
 	RecordMisconfigured: {"arbiter-misconfigured", "check the arbiter URL and the store's settings; see the log for the store's answer"},
-	RecordAbsent:        {"record-absent", "the pair is bound to a record that is gone: restore the store's object, or bind the running pair anew with an operator's decision"},
+	RecordAbsent:        {"record-absent", "there is no record: a new pair's leader creates it at once; a pair that holds a token is bound to one that is gone: restore the store's object, or check the arbiter URL"},
 	RecordEmpty:         {"record-empty", "the record is empty: restore the store's object from its last version"},
 	RecordGarbage:       {"record-garbage", "the record cannot be read: restore the store's object from its last version"},
 	RecordForeign:       {"record-foreign", "the arbiter URL points to another cluster's record or to something else: give each pair its own"},
@@ -140,7 +140,7 @@ var reasonText = [numReasons]text{
 	CatchingUpLog:       {"catching-up", "wait: the learner is catching up with the survivor"},
 	TokenPending:        {"token-pending", "wait: the survivor's agent writes the token; check that it runs"},
 	Clone:               {"clone", "the record shows a later claim of this member than its own: another copy of this data directory runs somewhere; keep only one"},
-	Overridden:          {"overridden", "the record names another survivor: this member's etcd stays down and returns when that one leads"},
+	Overridden:          {"overridden", "the record names another survivor: this member's etcd stays down and returns when that one leads; if that one is gone for good, only an operator's forced claim goes on"},
 	TokenOutlived:       {"token-outlived", "a third member came and went after the token was written: wait until the leader's agent writes it anew; if no leader comes back, the other member has to lead"},
 	RemovedByHand:       {"removed-by-hand", "this member was removed while the pair was whole: add it again with etcdctl, or retire it"},
 	AloneUnclaimed:      {"alone-unclaimed", "the other member was removed by somebody: add a member again, or do without twok"},
