@@ -109,6 +109,7 @@ var waits = map[failover.Reason]string{
 	failover.TokenPending:   "the pair token",
 	failover.TokenMissing:   "the pair token",
 	failover.RecordMissing:  "the record to be created",
+	failover.RecordAbsent:   "a record in the store",
 	failover.RecordUnread:   "the arbiter",
 	failover.EtcdDown:       "etcd",
 	failover.SwapUnknown:    "the outcome of the claim",
