@@ -9,9 +9,12 @@ import (
 	"path/filepath"
 	"sync"
 
+	"golang.org/x/sys/unix"
+
 	"twok/arbiter"
 	"twok/internal/etcdapi"
 	"twok/internal/failover"
+	"twok/internal/member"
 )
 
 // MemoryName is the file beside the member directory that keeps what an agent
@@ -147,12 +150,12 @@ func (m *memory) change(f func(*memoryFile) bool) error {
 // writeDurably replaces a file: written beside it, synced, renamed, the directory synced.
 func writeDurably(path string, b []byte) (err error) {
 	tmp := path + ".tmp"
-	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return err
 	}
 	_, err = f.Write(b)
-	err = errors.Join(err, f.Sync(), f.Close())
+	err = errors.Join(err, member.GiveToOwner(f), f.Sync(), f.Close())
 	if err != nil {
 		return err
 	}

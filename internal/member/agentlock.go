@@ -22,7 +22,7 @@ const AgentLockName = "twok-agent.lock"
 // the process, SIGKILL too, gives it up.
 func AgentLock(dataDir string) (io.Closer, error) {
 	path := filepath.Join(dataDir, AgentLockName)
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("agent lock %s: %w", path, err)
 	}
@@ -42,7 +42,7 @@ func AgentLock(dataDir string) (io.Closer, error) {
 			path, ErrHeld, holder)
 	}
 	// For people only: the flock is the lock, the content is a hint.
-	err = f.Truncate(0)
+	err = errors.Join(f.Truncate(0), GiveToOwner(f))
 	if err == nil {
 		_, err = fmt.Fprintf(f, "%d\n", os.Getpid())
 	}
@@ -50,6 +50,24 @@ func AgentLock(dataDir string) (io.Closer, error) {
 		return nil, errors.Join(fmt.Errorf("agent lock %s: write the process ID: %w", path, err), f.Close())
 	}
 	return &agentLock{f: f}, nil
+}
+
+// GiveToOwner gives a file that this process has just made in a data directory to the
+// directory's owner: an agent that runs as root today may run as etcd's user tomorrow. It does
+// nothing for others than root, and for a root that may not.
+func GiveToOwner(f *os.File) error {
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	dir := filepath.Dir(f.Name())
+	var st unix.Stat_t
+	if err := unix.Stat(dir, &st); err != nil {
+		return fmt.Errorf("owner of %s: %w", dir, err)
+	}
+	if err := f.Chown(int(st.Uid), int(st.Gid)); err != nil && !errors.Is(err, unix.EPERM) {
+		return fmt.Errorf("give %s to the owner of its directory: %w", f.Name(), err)
+	}
+	return nil
 }
 
 type agentLock struct {

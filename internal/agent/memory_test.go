@@ -1,0 +1,46 @@
+package agent
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"twok/internal/failover"
+	"twok/internal/member"
+)
+
+// What an agent leaves in a data directory belongs to the directory's owner, also when it ran as root: the
+// next one may run as etcd's user.
+//
+// Rules: P16, P20; F9.
+func TestMemoryBelongsToOwner(t *testing.T) {
+	dir, uid := t.TempDir(), os.Geteuid()
+	if uid == 0 {
+		uid = 12345
+		if err := os.Chown(dir, uid, uid); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lock, err := member.AgentLock(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, _, err := loadMemory(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.setOwn(failover.Own{RecordID: "r", Generation: 2}); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{MemoryName, member.AgentLockName} {
+		var st unix.Stat_t
+		if err := unix.Stat(filepath.Join(dir, name), &st); err != nil || int(st.Uid) != uid {
+			t.Errorf("%s: owner %d, want %d; %v", name, st.Uid, uid, err)
+		}
+	}
+	if err := lock.Close(); err != nil {
+		t.Error(err)
+	}
+}
