@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -24,11 +25,63 @@ import (
 //
 // Rules: P12; F24.
 func TestCompareSlowHash(t *testing.T) {
+	client, peer := startOne(t)
+	target, err := url.Parse(peer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pass := httputil.NewSingleHostReverseProxy(target)
+	pass.ErrorLog = log.New(io.Discard, "", 0) // the hash that is given up
+	slow := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		time.Sleep(1500 * time.Millisecond)
+		pass.ServeHTTP(w, r)
+	}))
+	t.Cleanup(slow.Close)
+	s := &Survivor{Dialer: &etcdapi.Dialer{}, ClientURLs: []string{client}, PeerURLs: []string{slow.URL}}
+	site := Site{PeerURL: peer}
+	long, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if equal, err := s.Compare(long, site); err != nil || !equal {
+		t.Errorf("with time: equal %v, %v", equal, err)
+	}
+	short, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if _, err := s.Compare(short, site); !errors.Is(err, ErrNotCaughtUp) || !errors.Is(err, ErrHashTime) {
+		t.Errorf("without: %v", err)
+	}
+}
+
+// A survivor of two peer URLs of which the first leads into the dark is reached by the second.
+//
+// Rules: P12; F24.
+func TestDarkPeerURL(t *testing.T) {
+	client, peer := startOne(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0") // connects, never answers
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	s := &Survivor{Dialer: &etcdapi.Dialer{}, ClientURLs: []string{client}, PeerURLs: []string{"http://" + l.Addr().String(), peer}}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if list, err := s.List(ctx, Site{ID: 1}); err != nil || !list.OK {
+		t.Errorf("list: %+v, %v", list, err)
+	}
+	ctx, cancel = context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if equal, err := s.Compare(ctx, Site{PeerURL: peer}); err != nil || !equal {
+		t.Errorf("compare: equal %v, %v", equal, err)
+	}
+}
+
+// startOne starts an etcd of one member and returns its URLs once it has published itself.
+func startOne(t *testing.T) (client, peer string) {
+	t.Helper()
 	bin, err := lab.Etcd(t.Context(), "3.6", io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
-	client, peer := "http://"+free(t), "http://"+free(t)
+	client, peer = "http://"+free(t), "http://"+free(t)
 	etcd := exec.Command(bin.Etcd, "--name", "a", "--data-dir", t.TempDir(), "--log-level", "error",
 		"--listen-client-urls", client, "--advertise-client-urls", client,
 		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "a="+peer)
@@ -41,34 +94,17 @@ func TestCompareSlowHash(t *testing.T) {
 		}
 		_ = etcd.Wait() // killed
 	})
-	target, err := url.Parse(peer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pass := httputil.NewSingleHostReverseProxy(target)
-	slow := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		time.Sleep(1500 * time.Millisecond)
-		pass.ServeHTTP(w, r)
-	}))
-	t.Cleanup(slow.Close)
-	s := &Survivor{Dialer: &etcdapi.Dialer{}, ClientURLs: []string{client}, PeerURLs: []string{slow.URL}}
-	site := Site{PeerURL: peer}
-
+	d := &etcdapi.Dialer{}
 	ready, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	for s.Dialer.Probe(ready, peer) != nil {
+	for {
+		if _, v, err := d.PeerVersion(ready, peer); err == nil && v != "not_decided" {
+			return client, peer
+		}
 		if ready.Err() != nil {
 			t.Fatal("etcd does not start")
 		}
 		time.Sleep(20 * time.Millisecond)
-	}
-	if equal, err := s.Compare(ready, site); err != nil || !equal {
-		t.Errorf("with time: equal %v, %v", equal, err)
-	}
-	short, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
-	if _, err := s.Compare(short, site); !errors.Is(err, ErrNotCaughtUp) || !errors.Is(err, ErrHashTime) {
-		t.Errorf("without: %v", err)
 	}
 }
 

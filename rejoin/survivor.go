@@ -115,13 +115,26 @@ func overlap(a, b []string) bool {
 // version asks the survivor's peer ports for its cluster version.
 func (s *Survivor) version(ctx context.Context) (server, cluster uint32, err error) {
 	err = errors.New("no peer URL of the survivor is known")
-	for _, u := range s.PeerURLs {
+	for i, u := range s.PeerURLs {
 		var sv, cv string
-		if sv, cv, err = s.Dialer.PeerVersion(ctx, u); err == nil {
+		part, cancel := share(ctx, len(s.PeerURLs)-i)
+		sv, cv, err = s.Dialer.PeerVersion(part, u)
+		cancel()
+		if err == nil {
 			return Minor(sv), Minor(cv), nil
 		}
 	}
 	return 0, 0, err
+}
+
+// share is an equal part of the time that ctx has left, for the first of n attempts: a URL that
+// leads into the dark leaves time for the others.
+func share(ctx context.Context, n int) (context.Context, context.CancelFunc) {
+	end, ok := ctx.Deadline()
+	if !ok || n <= 1 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, time.Until(end)/time.Duration(n))
 }
 
 // Minor turns "3.6.16" into 3<<16|6; zero if that is not a version.
@@ -246,9 +259,12 @@ func (s *Survivor) compareAt(ctx context.Context, wait time.Duration, site Site,
 
 func (s *Survivor) hashThere(ctx context.Context, cluster uint64, revision int64) (etcdapi.Hash, error) {
 	err := errors.New("no peer URL of the survivor is known")
-	for _, u := range s.PeerURLs {
+	for i, u := range s.PeerURLs {
 		var h etcdapi.Hash
-		if h, err = s.Dialer.HashKV(ctx, u, cluster, revision); err == nil {
+		part, cancel := share(ctx, len(s.PeerURLs)-i)
+		h, err = s.Dialer.HashKV(part, u, cluster, revision)
+		cancel()
+		if err == nil {
 			return h, nil
 		}
 	}

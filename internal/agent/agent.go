@@ -50,7 +50,7 @@ type section struct {
 // A comparison has compareFirst, or twice what the last one had if a hash did not end in it, up to compareMax.
 const (
 	compareFirst = 2 * time.Second
-	compareMax   = time.Minute
+	compareMax   = 5 * time.Minute
 )
 
 // shutdownGrace is how long an open section may take to end when the agent is

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -314,14 +315,19 @@ func (w *watcher) otherID() {
 func (w *watcher) lookThere(ctx context.Context, _ int) {
 	ctx, cancel := context.WithTimeout(ctx, w.cfg.probeDeadline())
 	defer cancel()
-	answered := false
+	var g sync.WaitGroup
+	var answers atomic.Bool
 	for _, m := range w.mem.site().Other {
 		for _, u := range m.PeerURLs {
-			if w.dialer.Probe(ctx, u) == nil {
-				answered = true
-			}
+			g.Go(func() { // at once: a URL that leads into the dark uses up the deadline
+				if w.dialer.Probe(ctx, u) == nil {
+					answers.Store(true)
+				}
+			})
 		}
 	}
+	g.Wait()
+	answered := answers.Load()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.obs.Peer = answered
