@@ -37,7 +37,7 @@ const (
 // prepared log for md and nothing else (P13). The old directory is kept, whole, as
 // member.set-aside-<why>-<time>, whose path is returned.
 //
-// The caller holds the flock of the old member/snap/db, and afterwards ends every
+// The caller holds the flock of the old member/snap/db, and afterwards, also after an error, ends every
 // process that has that file open, before it releases the lock: an etcd that
 // waits for it would go on with the old database and the new log (etcdproc.Evict).
 //
@@ -116,6 +116,20 @@ func Settle(dataDir string) error {
 		return nil
 	}
 	return syncDir(dataDir)
+}
+
+// ReplacedDatabases are the databases, by path, in the directories that Reset put
+// aside or was about to. No etcd may have them open.
+func ReplacedDatabases(dataDir string) ([]string, error) {
+	var dbs []string
+	for _, prefix := range []string{prepared, setAside} {
+		names, err := filepath.Glob(filepath.Join(dataDir, prefix+"*", "snap", "db"))
+		if err != nil {
+			return nil, err
+		}
+		dbs = append(dbs, names...)
+	}
+	return dbs, nil
 }
 
 // unused says whether a staging directory holds the prepared log of the ID in

@@ -90,6 +90,9 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, lock.Close()) }()
+	if err := evictStrays(ctx, a.cfg.DataDir); err != nil {
+		a.log.Warn("an etcd on replaced data", zap.Error(err))
+	}
 	mem, warn, err := loadMemory(a.cfg.DataDir)
 	if err != nil {
 		return err

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
 
 	"twok/arbiter"
 	"twok/internal/etcdproc"
@@ -415,6 +417,9 @@ func (a *Agent) rewrite(ctx context.Context, act failover.Action) error {
 	if !keep {
 		aside, err := rejoin.Reset(a.log, a.cfg.DataDir, walsurgery.Metadata{MemberID: act.ID, ClusterID: act.Cluster}, why.String())
 		if err != nil {
+			if errors.Is(a.sec.lock.Verify(), member.ErrReplaced) { // after the exchange
+				err = errors.Join(err, evictStrays(ctx, a.cfg.DataDir))
+			}
 			return err
 		}
 		a.log.Warn("the member directory was set aside and replaced by an empty one",
@@ -426,6 +431,28 @@ func (a *Agent) rewrite(ctx context.Context, act failover.Action) error {
 	}
 	a.watch.reread()
 	return nil
+}
+
+// evictStrays ends an etcd that has a replaced database open: one that waited for its lock when the agent
+// was killed, or failed, between the exchange of the member directory and Evict goes on
+// with the old database and the new log.
+func evictStrays(ctx context.Context, dataDir string) error {
+	dbs, err := rejoin.ReplacedDatabases(dataDir)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, db := range dbs {
+		var st unix.Stat_t
+		if err := unix.Stat(db, &st); err != nil {
+			if !errors.Is(err, fs.ErrNotExist) {
+				errs = append(errs, fmt.Errorf("replaced database %s: %w", db, err))
+			}
+			continue
+		}
+		errs = append(errs, etcdproc.Evict(ctx, uint64(st.Dev), st.Ino, 0))
+	}
+	return errors.Join(errs...)
 }
 
 // unrewritable says whether RewriteID failed for good, on the content of the log, and
