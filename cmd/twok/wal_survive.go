@@ -14,6 +14,7 @@ import (
 
 	"twok/arbiter"
 	"twok/internal/agent"
+	"twok/internal/failover"
 	"twok/internal/member"
 	"twok/walsurgery"
 )
@@ -40,7 +41,8 @@ It overrides nothing. A member that may not claim is refused, with the reason.
 
 Exit codes: 0 done (or, with --dry-run, allowed), 2 wrong usage, 30 no WAL there, 32 refused or not
 won: nothing was appended, 33 etcd or an agent runs on DIR, 34 the record names another
-survivor by now: do not start etcd here, 1 anything else.`,
+survivor by now: do not start etcd here, 1 anything else, also a claim whose append failed or whose
+outcome at the arbiter is not known: run it again.`,
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "arbiter", Usage: "the arbiter's `URL`", EnvVars: []string{"TWOK_ARBITER"}, Required: true},
 			&cli.BoolFlag{Name: "dry-run", Usage: "show what would be written, and write nothing"},
@@ -113,7 +115,14 @@ func surviveError(dir string, err error) error {
 	var refused *agent.RefusedError
 	switch {
 	case errors.As(err, &refused):
-		return withCode(hint(fmt.Errorf("%s: %w", dir, err), refused.Reason.Remedy()), exitRefused)
+		err = fmt.Errorf("%s: %w", dir, err)
+		switch refused.Reason {
+		case failover.AppendFailed: // the swap was won
+			return hint(err, "the record names this member by now, its WAL is not written: check the disk, then run the same command again")
+		case failover.SwapUnknown:
+			return hint(err, "the record may name this member by now or soon: see `twok arbiter show`, then run the same command again")
+		}
+		return withCode(hint(err, refused.Reason.Remedy()), exitRefused)
 	case errors.Is(err, agent.ErrEtcdRuns), errors.Is(err, member.ErrHeld):
 		return withCode(hint(err, "stop etcd and the agent of this data directory first"), exitRunning)
 	case errors.Is(err, agent.ErrAnotherSurvivor):

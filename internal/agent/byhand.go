@@ -27,9 +27,21 @@ var (
 
 // RefusedError is a claim that the rules do not allow, or that was not won. Nothing was
 // appended, unless Reason is AppendFailed.
-type RefusedError struct{ Reason failover.Reason }
+type RefusedError struct {
+	Reason failover.Reason
+	Cause  error // of the last action that failed; nil: the rules alone
+}
 
-func (e *RefusedError) Error() string { return "the claim is refused: " + e.Reason.String() }
+func (e *RefusedError) Error() string {
+	s := "the claim is refused: " + e.Reason.String()
+	if e.Cause != nil {
+		s += ": " + e.Cause.Error()
+	}
+	return s
+}
+
+// Unwrap is the cause.
+func (e *RefusedError) Unwrap() error { return e.Cause }
 
 // Survival is what a claim by hand did, or would do.
 type Survival struct {
@@ -73,6 +85,7 @@ func Survive(ctx context.Context, cfg Config, dryRun bool) (res Survival, err er
 	s := failover.New(cfg.Params(), mem.own())
 	s.Phase, s.Site = failover.Stopping, failover.Stop
 	todo := []failover.Action{{Kind: failover.Stop}}
+	var cause error
 	for len(todo) > 0 {
 		act := todo[0]
 		if act.Kind == failover.Swap {
@@ -87,6 +100,7 @@ func Survive(ctx context.Context, cfg Config, dryRun bool) (res Survival, err er
 			return res, perr
 		}
 		if perr != nil {
+			cause = perr
 			cfg.Logger.Warn("action", zap.Stringer("action", act.Kind), zap.Error(perr))
 		}
 		e.Stamp = failover.Stamp{Nonce: arbiter.NewNonce(), Now: time.Now().UnixMilli()}
@@ -104,7 +118,7 @@ func Survive(ctx context.Context, cfg Config, dryRun bool) (res Survival, err er
 		}
 	}
 	if !res.Applied {
-		return res, &RefusedError{s.Why}
+		return res, &RefusedError{s.Why, cause}
 	}
 	return res, nil
 }
