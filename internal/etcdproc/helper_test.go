@@ -138,15 +138,6 @@ func kill(t *testing.T, pid int, sig syscall.Signal) {
 	}
 }
 
-func readLog(t *testing.T, s *locktest.Site) string {
-	t.Helper()
-	b, err := os.ReadFile(s.LogFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(b)
-}
-
 func children(t *testing.T) string {
 	t.Helper()
 	var all []string

@@ -90,7 +90,6 @@ type site struct {
 	won   bool   // the own claim was applied under the locks held now
 	added uint64 // the ID of the last learner that was surely added
 	aside []Reason
-	fails int
 }
 
 const (

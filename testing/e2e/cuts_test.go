@@ -12,11 +12,9 @@ func (p *pair) failover(cut lab.CutKind) {
 	p.Helper()
 	before := p.record()
 	leader := p.leader()
-	next := p.w.NextAck()
 	p.must(p.Cut(cut, leader))
 	if cut.Claims() {
-		next = p.w.NextAck()
-		p.answered("a write by the survivor", next)
+		p.answered("a write by the survivor", p.w.NextAck())
 	}
 	p.must(p.Heal())
 	if !cut.Claims() {

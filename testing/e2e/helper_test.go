@@ -296,25 +296,6 @@ func (p *pair) role(site, role string) {
 	p.health(site, "role "+role, func(h lab.Health) bool { return h.Role == role })
 }
 
-type etcdView struct {
-	State  string `json:"state"`
-	PID    int    `json:"pid"`
-	Starts uint64 `json:"starts"`
-}
-
-func (p *pair) etcdView(site string) etcdView {
-	p.Helper()
-	var v etcdView
-	p.until("health of "+site, func(ctx context.Context) error {
-		h, err := p.Site(site).Health(ctx)
-		if err != nil {
-			return err
-		}
-		return json.Unmarshal(h.Etcd, &v)
-	})
-	return v
-}
-
 func (p *pair) etcdPID(site string) int {
 	p.Helper()
 	pid, err := p.Site(site).EtcdPID()
