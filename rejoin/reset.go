@@ -135,7 +135,8 @@ func ReplacedDatabases(dataDir string) ([]string, error) {
 // unused says whether a staging directory holds the prepared log of the ID in
 // its name, or not even that, and certainly no data.
 func unused(dir string) bool {
-	if _, err := os.Stat(filepath.Join(dir, "snap", "db")); !errors.Is(err, fs.ErrNotExist) {
+	snap, err := os.ReadDir(filepath.Join(dir, "snap"))
+	if len(snap) > 0 || (err != nil && !errors.Is(err, fs.ErrNotExist)) {
 		return false
 	}
 	wal := filepath.Join(dir, "wal")

@@ -339,10 +339,16 @@ func (a *Agent) survivor() (*rejoin.Survivor, rejoin.Site, error) {
 	info := a.mem.site()
 	site := rejoin.Site{PeerURLs: info.PeerURLs, PeerURL: a.cfg.PeerURL}
 	md, err := walsurgery.ReadMetadata(a.cfg.walDir())
-	if err != nil {
+	switch {
+	case err == nil:
+		site.ID = md.MemberID
+	case info.MemberID != 0:
+		// The WAL is damaged in its first record: the survivor is asked all the same
+		// whether this member is out, and then it returns from an empty log.
+		site.ID = info.MemberID
+	default:
 		return nil, site, err
 	}
-	site.ID = md.MemberID
 	s := &rejoin.Survivor{Dialer: a.dialer}
 	for _, m := range info.Other {
 		s.ClientURLs = append(s.ClientURLs, m.ClientURLs...)

@@ -46,6 +46,7 @@ type ownFile struct {
 
 // siteInfo is how this member and its neighbour are reached.
 type siteInfo struct {
+	MemberID uint64           `json:"member_id,omitempty"` // for when the WAL cannot say it any more
 	Name     string           `json:"name,omitempty"`
 	PeerURLs []string         `json:"peer_urls,omitempty"`
 	Other    []etcdapi.Member `json:"other,omitempty"`

@@ -57,6 +57,7 @@ func (w *watcher) peek() {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.obs.Member = w.mem.site().MemberID
 	if p.Member != 0 {
 		w.obs.Member, w.obs.Cluster = p.Member, p.Cluster
 	}
@@ -81,6 +82,14 @@ func (w *watcher) reread() {
 	if err != nil {
 		w.log.Warn("the WAL's metadata cannot be read", zap.Error(err))
 		return
+	}
+	err = w.mem.setSite(func(s *siteInfo) bool {
+		changed := s.MemberID != md.MemberID
+		s.MemberID = md.MemberID
+		return changed
+	})
+	if err != nil {
+		w.log.Warn("the new member ID could not be stored", zap.Error(err))
 	}
 	w.epoch++
 	w.obs = failover.Obs{Etcd: failover.EtcdAway, Member: md.MemberID, Cluster: md.ClusterID,
@@ -268,6 +277,9 @@ func (w *watcher) neighbours(ms []etcdapi.Member) {
 	}
 	err := w.mem.setSite(func(s *siteInfo) bool {
 		changed := false
+		if me != nil && s.MemberID != self {
+			s.MemberID, changed = self, true
+		}
 		if me != nil && len(me.PeerURLs) > 0 && !slices.Equal(me.PeerURLs, s.PeerURLs) {
 			s.PeerURLs, changed = me.PeerURLs, true
 		}

@@ -229,8 +229,9 @@ func TestReturnOfCrashLoopingLoser(t *testing.T) {
 // The ways to damage a WAL: a byte of an entry, which breaks its checksum, and a byte
 // that fills up a frame, which etcd does not look at and no rewrite reproduces.
 const (
-	inData    = "data"
-	inPadding = "padding"
+	inData     = "data"
+	inPadding  = "padding"
+	inMetadata = "metadata" // the log does not even say whose it is
 )
 
 // damage flips one byte in the middle of the newest WAL segment.
@@ -242,6 +243,9 @@ func (p *pair) damage(site, where string) {
 		p.Fatal("no WAL")
 	}
 	name := segs[len(segs)-1]
+	if where == inMetadata {
+		name = segs[0]
+	}
 	b, err := os.ReadFile(name)
 	p.must(err)
 	// A frame is its length in 8 bytes (the uppermost says how many bytes fill it up
@@ -257,6 +261,9 @@ func (p *pair) damage(site, where string) {
 			break
 		}
 		switch {
+		case where == inMetadata && len(at) < 2:
+			at = append(at, off+8+record-1) // a checksum, then the metadata
+		case where == inMetadata:
 		case where == inData:
 			at = append(at, off+8+record-1)
 		case pad > 0:
@@ -264,7 +271,7 @@ func (p *pair) damage(site, where string) {
 		}
 		off += 8 + record + pad
 	}
-	if len(at) < 8 {
+	if len(at) < 8 && (where != inMetadata || len(at) < 2) {
 		p.Fatalf("%s has %d places to damage", name, len(at))
 	}
 	b[at[len(at)/2]] ^= 0xff
@@ -277,7 +284,7 @@ func (p *pair) damage(site, where string) {
 //
 // Rules: P12, P13; F20, F23.
 func TestReturnWithDamagedWAL(t *testing.T) {
-	for _, where := range []string{inData, inPadding} {
+	for _, where := range []string{inData, inPadding, inMetadata} {
 		t.Run(where, func(t *testing.T) {
 			p := start(t, "3.6")
 			p.panicsOK = true // etcd's answer to a damaged WAL
@@ -292,7 +299,7 @@ func TestReturnWithDamagedWAL(t *testing.T) {
 			if err != nil || len(aside) != 1 {
 				t.Fatalf("set aside: %q, %v", aside, err)
 			}
-			if where == inData { // in the other case etcd starts and writes
+			if where != inPadding { // there etcd starts and writes
 				unchanged(t, "the WAL that was set aside", filepath.Join(aside[0], "wal"), before)
 			}
 		})
