@@ -153,6 +153,8 @@ func (a *Agent) loop(ctx, life context.Context) {
 	stop := ctx.Done()
 	var deadline <-chan time.Time
 	out := 0 // actions that are out
+	work, giveUp := context.WithCancel(life)
+	defer giveUp()
 	last := time.Now()
 	for {
 		var e failover.Event
@@ -188,10 +190,11 @@ func (a *Agent) loop(ctx, life context.Context) {
 			for _, act := range actions {
 				out++
 				own := s.Mine
-				go func() { a.events <- a.execute(life, act, own) }()
+				go func() { a.events <- a.execute(work, act, own) }()
 			}
 		}
 		if stop == nil && (out == 0 || !inSection(s)) {
+			giveUp() // a comparison, say, may take minutes
 			a.abandon(out)
 			return
 		}
