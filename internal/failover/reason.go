@@ -56,7 +56,6 @@ const (
 	AppendFailed    // the append to the WAL failed
 	RewriteFailed   // the WAL could not be rewritten or the directory not be set aside
 	HashDiffers     // the key spaces differ at one revision (F24)
-	ReplayConflict  // a reply contradicts what was expected
 	StateUnwritable // the claim could not be stored beside the data (P16)
 
 	// The other side and the operator.
@@ -125,7 +124,6 @@ var reasonText = [numReasons]text{
 	AppendFailed:        {"append-failed", "the WAL could not be written: check the disk; the claim is tried again"},
 	RewriteFailed:       {"rewrite-failed", "the WAL could not be prepared for the return: check the disk and the log; it is tried again"},
 	HashDiffers:         {"hash-differs", "the key spaces differ at one revision: keep both data directories and compare them; remove this member's data directory's contents by hand only after that"},
-	ReplayConflict:      {"reply-conflict", "a reply contradicts the record: it is looked up again"},
 	StateUnwritable:     {"state-unwritable", "the agent cannot write beside the data directory: check permissions and space"},
 	NoLeader:            {"no-leader", "wait: the claim is made when claim-after has passed"},
 	NamedOther:          {"named-other", "the record names the other member: this one returns when the survivor answers"},

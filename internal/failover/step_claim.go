@@ -38,11 +38,10 @@ func (m *machine) leaderless() {
 	}
 }
 
-// claimable is the plausibility check before etcd is stopped for a claim (P7). It
-// grants nothing: Eligible decides, under the locks.
-func (m *machine) claimable() Reason {
-	s, rec := &m.s, &m.s.Rec
-	o := s.Obs
+// barred is what keeps any member from claiming, whatever its token says (P11): etcd's
+// flags, and the record as last read.
+func (m *machine) barred() Reason {
+	s, o, rec := &m.s, m.s.Obs, &m.s.Rec
 	switch {
 	case o.Unsafe:
 		return EtcdUnsafe
@@ -56,6 +55,19 @@ func (m *machine) claimable() Reason {
 		return RecordOld
 	case rec.Pause:
 		return Paused
+	}
+	return None
+}
+
+// claimable is the plausibility check before etcd is stopped for a claim (P7). It
+// grants nothing: Eligible decides, under the locks.
+func (m *machine) claimable() Reason {
+	s, rec := &m.s, &m.s.Rec
+	o := s.Obs
+	if why := m.barred(); why != None {
+		return why
+	}
+	switch {
 	case s.TokKnown && s.Tok.Present && !s.Tok.Bad && s.Tok.RecordID != rec.ID:
 		return RecordElsewhere
 	case rec.Survivor.ID != o.Member && s.TokKnown && !s.Tok.Present:

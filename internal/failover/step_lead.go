@@ -36,19 +36,10 @@ func (s *State) Armed() (bool, Reason) {
 // unarmed is why this member of a pair with a leader could not claim.
 func (m *machine) unarmed() Reason {
 	s, o, rec := &m.s, m.s.Obs, &m.s.Rec
+	if why := m.barred(); why != None {
+		return why
+	}
 	switch {
-	case o.Unsafe:
-		return EtcdUnsafe
-	case s.RecStatus == Absent && s.TokKnown && !s.Tok.Present:
-		return RecordMissing
-	case s.RecStatus != Readable:
-		return s.RecStatus.Reason()
-	case o.Cluster != 0 && rec.ClusterID != o.Cluster:
-		return RecordForeign
-	case s.old():
-		return RecordOld
-	case rec.Pause:
-		return Paused
 	case o.Voters.Count != 2:
 		return ThirdVoter
 	case !s.TokKnown || !s.Tok.Present:

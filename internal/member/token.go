@@ -14,9 +14,6 @@ import (
 const (
 	// TokenKey is the key of the pair token in etcd (P14).
 	TokenKey = "/twok/pair"
-	// NudgeKey is the key of the small writes that move an idle survivor's log
-	// forward while a learner catches up (etcd-facts.md, "Coming back").
-	NudgeKey = "/twok/nudge"
 )
 
 var (
