@@ -147,6 +147,8 @@ func (a *Agent) dataDir(ctx context.Context) error {
 // loop owns the core's state.
 func (a *Agent) loop(ctx, life context.Context) {
 	s := failover.New(a.cfg.Params(), a.mem.own())
+	a.trace.step(startLine(s, false))
+	defer a.trace.flush()
 	t := time.NewTicker(a.cfg.Tick)
 	defer t.Stop()
 	ticks := t.C
@@ -181,11 +183,12 @@ func (a *Agent) loop(ctx, life context.Context) {
 			e.Stamp = failover.Stamp{Nonce: arbiter.NewNonce(), Now: time.Now().UnixMilli()}
 			e.RecordID, e.Random = arbiter.NewID(), rand.Uint32()
 			next, actions := failover.Step(s, e)
+			line := lineOf(s, e, next, actions)
 			if stop == nil && !inSection(next) {
 				// Stopping: a section is completed, nothing new is begun.
-				actions = nil
+				actions, line.Actions, line.Dropped = nil, []string{}, true
 			}
-			a.note(s, e, next, actions)
+			a.note(s, e, next, line)
 			s = next
 			for _, act := range actions {
 				out++
@@ -228,11 +231,8 @@ func (a *Agent) abandon(out int) {
 }
 
 // note logs, traces and publishes a step.
-func (a *Agent) note(s failover.State, e failover.Event, next failover.State, actions []failover.Action) {
-	line := lineOf(s, e, next, actions)
-	if s.Phase != next.Phase || s.Why != next.Why || len(actions) > 0 {
-		a.trace.write(line)
-	}
+func (a *Agent) note(s failover.State, e failover.Event, next failover.State, line Line) {
+	a.trace.step(line)
 	if s.Phase != next.Phase || (s.Why != next.Why && next.Phase != failover.Lost && next.Phase != failover.CatchingUp) {
 		a.log.Info("decision", zap.Stringer("from", s.Phase), zap.Stringer("event", e.Kind), zap.Stringer("to", next.Phase),
 			zap.Stringer("reason", next.Why), zap.Strings("actions", line.Actions), zap.Uint64("generation", line.Generation))

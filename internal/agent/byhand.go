@@ -84,6 +84,8 @@ func Survive(ctx context.Context, cfg Config, dryRun bool) (res Survival, err er
 
 	s := failover.New(cfg.Params(), mem.own())
 	s.Phase, s.Site = failover.Stopping, failover.Stop
+	a.trace.step(startLine(s, true))
+	defer a.trace.flush()
 	todo := []failover.Action{{Kind: failover.Stop}}
 	var cause error
 	for len(todo) > 0 {
@@ -106,7 +108,7 @@ func Survive(ctx context.Context, cfg Config, dryRun bool) (res Survival, err er
 		e.Stamp = failover.Stamp{Nonce: arbiter.NewNonce(), Now: time.Now().UnixMilli()}
 		e.Random = rand.Uint32()
 		next, actions := failover.Step(s, e)
-		a.trace.write(lineOf(s, e, next, actions))
+		a.trace.step(lineOf(s, e, next, actions))
 		s, todo = next, append(todo[1:], actions...)
 		switch {
 		case s.Phase == failover.Fenced:

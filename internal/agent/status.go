@@ -3,10 +3,7 @@ package agent
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
-	"sync"
-	"time"
 
 	"twok/internal/etcdproc"
 	"twok/internal/failover"
@@ -143,84 +140,3 @@ func (a *Agent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // Status is the agent's latest status.
 func (a *Agent) Status() Status { return *a.status.Load() }
-
-// Line is one decision in the trace.
-type Line struct {
-	T          int64    `json:"t"` // Unix milliseconds
-	From       string   `json:"from"`
-	Event      string   `json:"event"`
-	Outcome    string   `json:"outcome,omitempty"`
-	To         string   `json:"to"`
-	Actions    []string `json:"actions"`
-	Reason     string   `json:"reason"`
-	Generation uint64   `json:"generation"`
-	Index      uint64   `json:"index"`
-	Term       uint64   `json:"term"`
-	Member     string   `json:"member"`
-	Leader     string   `json:"leader,omitempty"`
-	Fork       *forkOf  `json:"fork,omitempty"`
-	Keep       *bool    `json:"keep_log,omitempty"`
-}
-
-type forkOf struct {
-	Index uint64 `json:"index"`
-	Term  uint64 `json:"term"`
-}
-
-var outcomes = map[failover.Outcome]string{failover.Unknown: "unknown", failover.Done: "done", failover.Conflict: "conflict", failover.Failed: "failed"}
-
-func lineOf(s failover.State, e failover.Event, next failover.State, actions []failover.Action) Line {
-	l := Line{
-		T: time.Now().UnixMilli(), From: s.Phase.String(), Event: e.Kind.String(), To: next.Phase.String(),
-		Actions: []string{}, Reason: next.Why.String(), Generation: next.Rec.Generation,
-		Index: next.Obs.Commit, Term: next.Obs.Term, Member: hex(next.Obs.Member), Leader: hex(next.Obs.Leader),
-	}
-	if e.Kind != failover.Tick {
-		l.Outcome = outcomes[e.Outcome]
-	}
-	if next.Locked && next.Data.Last.Index != 0 {
-		l.Index, l.Term = next.Data.Last.Index, next.Data.Term
-	}
-	for _, act := range actions {
-		l.Actions = append(l.Actions, act.Kind.String())
-		switch act.Kind {
-		case failover.Append:
-			l.Fork = &forkOf{next.Data.Last.Index + 1, act.Term}
-		case failover.Rewrite:
-			keep := act.Keep
-			l.Keep = &keep
-		}
-	}
-	return l
-}
-
-// tracer writes lines; its first error is kept and ends the tracing.
-type tracer struct {
-	mu     sync.Mutex
-	enc    *json.Encoder
-	failed error
-}
-
-func newTracer(w io.Writer) *tracer {
-	if w == nil {
-		return &tracer{}
-	}
-	return &tracer{enc: json.NewEncoder(w)}
-}
-
-func (t *tracer) write(l Line) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.enc == nil || t.failed != nil {
-		return
-	}
-	if err := t.enc.Encode(l); err != nil {
-		t.failed = fmt.Errorf("the trace: %w", err)
-	}
-}
-
-func (t *tracer) err() error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.failed
-}
