@@ -107,6 +107,7 @@ func (c Config) Params() failover.Params {
 		WakeAfter: t(2 * time.Second), WakeOther: t(15 * time.Second),
 		RecordIdle: t(c.RecordIdle), RecordBusy: t(c.RecordBusy),
 		ListEvery: t(min(max(c.ClaimAfter/20, 50*time.Millisecond), 250*time.Millisecond)), ConfirmEach: t(time.Minute),
+		TokenEach: t(time.Minute), TokenFew: 16, TokenMany: 20_000,
 		MinRun: t(c.MinRun), MaxRun: t(10 * time.Minute),
 		HoldMax: t(5 * time.Minute), HoldWindow: t(10 * time.Minute),
 	}

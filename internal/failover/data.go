@@ -31,10 +31,18 @@ type Data struct {
 	Tail  Tail  // operations on its key after that
 	Confs Confs // every end-of-log configuration (P5)
 
+	// First is the oldest entry from which the log reads without a gap to Last; zero if
+	// there is no entry. It may lie before Snap.
+	First uint64
 	// TokenIndex is the index of the entry that wrote Token; zero if it is no longer
-	// in the log or was not looked for: then every entry of the log counts as later.
+	// in the log or was not looked for.
 	TokenIndex uint64
 	Past       Past // what the log says of applied changes (P5)
+}
+
+// reaches says whether the log shows everything that came after the index since.
+func (d Data) reaches(since uint64) bool {
+	return d.Last.Index <= since || (d.First != 0 && d.First <= since+1)
 }
 
 // Committed is the highest index that this member knows to be committed:
@@ -51,7 +59,7 @@ type Token struct {
 	Members    [2]uint64 // ascending
 	Term       uint64    // the Raft term of the list that it was written under
 	// EntryTerm is the term of the log entry that wrote it, zero when that entry
-	// is no longer in the log or was not looked for.
+	// is no longer in the log or was not looked for. P4 takes it with Data.TokenIndex only.
 	EntryTerm uint64
 }
 

@@ -124,7 +124,9 @@ func tokenGround(rec arbiter.Record, d Data) Reason {
 		return TokenBad
 	case d.Confs.Applied.Count != 2 || t.Other(d.Member) == 0 || !t.Names(d.Confs.Applied.IDs[0], d.Confs.Applied.IDs[1]):
 		return TokenMisnamed
-	case t.EntryTerm != 0 && t.EntryTerm != t.Term:
+	case d.TokenIndex == 0:
+		return LogCompacted // who was a voter since the token was written, nobody can tell
+	case t.EntryTerm != t.Term:
 		return TokenLate
 	case d.Confs.Others > 1 || (d.Confs.Others == 1 && d.Confs.Other != t.Other(d.Member)):
 		return ThirdVoter
@@ -147,6 +149,9 @@ func nameGround(rec arbiter.Record, d Data) Reason {
 	since := rec.ClaimEnd.Index
 	if t := d.Token; t.Present && t.RecordID == rec.ID && t.Generation == rec.Generation {
 		since = max(since, d.TokenIndex)
+	}
+	if !d.reaches(since) {
+		return LogCompacted
 	}
 	own := func(c Change) bool { return c.Gone && c.Term == rec.Fork.Term && c.Index >= rec.Fork.Index }
 	if d.Past.crowded(d.Member, d.Confs.Applied, since, own) {

@@ -24,7 +24,7 @@ func baseRecord() arbiter.Record {
 // baseData is member A's, eligible by its token.
 func baseData() Data {
 	return Data{
-		Member: idA, Cluster: clusterID, Name: "a", Term: 5, Commit: 95, Applied: 95, Snap: 50,
+		Member: idA, Cluster: clusterID, Name: "a", Term: 5, Commit: 95, Applied: 95, Snap: 50, First: 40, TokenIndex: 60,
 		Last:  arbiter.Position{Index: 100, Term: 5},
 		Token: Token{Present: true, RecordID: "rec", Generation: 3, Cluster: clusterID, Members: [2]uint64{idA, idB}, Term: 5, EntryTerm: 5},
 		Confs: FoldConfs(idA, pairOf(idA, idB), nil, nil),
@@ -136,7 +136,8 @@ func TestEligibleByToken(t *testing.T) {
 			d.Confs = FoldConfs(idA, pairOf(idA), nil, nil)
 		}, 0, TokenMisnamed},
 		{"P4a the token's entry is of another term", func(_ *arbiter.Record, d *Data) { d.Token.EntryTerm = 4 }, 0, TokenLate},
-		{"P4a the token's entry left the log", func(_ *arbiter.Record, d *Data) { d.Token.EntryTerm = 0 }, 0, None},
+		{"P5 the token's entry left the log", func(_ *arbiter.Record, d *Data) { d.TokenIndex, d.Token.EntryTerm = 0, 0 }, 0, LogCompacted},
+		{"P5 the log begins with the token's entry", func(_ *arbiter.Record, d *Data) { d.First = 60 }, 0, None},
 
 		// P5: every configuration, not only the first or the last.
 		{"P5 third voter applied", func(_ *arbiter.Record, d *Data) { d.Confs = FoldConfs(idA, pairOf(idA, idB, idC), nil, nil) }, 0, ThirdVoter},
@@ -194,6 +195,11 @@ func TestEligibleByName(t *testing.T) {
 		{"P7 the log ends at the claim's end", func(r *arbiter.Record, _ *Data) { r.ClaimEnd.Index = 100 }, 0, None},
 		{"P7 the log ends below the claim's end", func(r *arbiter.Record, _ *Data) { r.ClaimEnd.Index = 101 }, 0, ClaimEnd},
 		{"P7 the log ends in an older term than the claim's end", func(r *arbiter.Record, _ *Data) { r.ClaimEnd.Term = 6 }, 0, ClaimEnd},
+		{"P5 the log begins after the claim's end", func(_ *arbiter.Record, d *Data) { d.First = 99 }, 0, None},
+		{"P5 the log no longer reaches back to the claim's end", func(_ *arbiter.Record, d *Data) { d.First = 100 }, 0, LogCompacted},
+		{"P5 no entry, the claim's end is the end", func(r *arbiter.Record, d *Data) { r.ClaimEnd.Index, d.First = 100, 0 }, 0, None},
+		{"P5 no entry, the claim's end lies before", func(_ *arbiter.Record, d *Data) { d.First = 0 }, 0, LogCompacted},
+		{"P5 but to this generation's token", func(_ *arbiter.Record, d *Data) { d.First, d.Token.Generation, d.TokenIndex = 100, 4, 99 }, 0, None},
 		{"P4b whole note, no token of it", func(r *arbiter.Record, _ *Data) { r.WholeGeneration = 4 }, 0, WholeUnknown},
 		{"P4b whole note, token in the tail", func(r *arbiter.Record, d *Data) {
 			r.WholeGeneration, d.Tail = 4, Tail{Writes: true, RecordID: "rec", Generation: 4}

@@ -54,8 +54,8 @@ func TestThirdVoterThatCameAndWent(t *testing.T) {
 		{"a learner that came and went", byToken, pair, placed(70, 5, learner(idC), remove(idC)), None},
 		{"an addition that etcd rejected", byToken, pair, placed(70, 5, add(0x99)), None},
 		{"a change that is not understood", byToken, pair, placed(70, 5, ConfChange{Kind: ChangeUnknown, ID: idB}), TokenOutlived},
-		{"the token left the log, the bootstrap did not", func(_ *arbiter.Record, d *Data) { d.TokenIndex = 0 }, pair, placed(1, 1, add(idA), add(idB)), None},
-		{"the token left the log", func(_ *arbiter.Record, d *Data) { d.TokenIndex = 0 }, pair, placed(30, 4, add(idC), remove(idC)), TokenOutlived},
+		{"the token left the log", func(_ *arbiter.Record, d *Data) { d.TokenIndex = 0 }, pair, nil, LogCompacted},
+		{"and so did a third voter's removal", func(_ *arbiter.Record, d *Data) { d.TokenIndex = 0 }, pair, placed(30, 4, remove(idC)), LogCompacted},
 		{"more than is kept", byToken, pair, placed(70, 5, many...), TokenOutlived},
 		{"more than is kept, before the token", func(_ *arbiter.Record, d *Data) { d.TokenIndex = 90 }, pair, placed(70, 5, many...), None},
 

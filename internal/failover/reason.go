@@ -76,6 +76,7 @@ const (
 	AloneUnclaimed // alone without a claim: somebody removed the other member (F33)
 	RemovedByHand  // removed while the pair was whole, by no claim: stays out (F16, F33)
 	TokenOutlived  // a third voter came and went after the token was written (P5)
+	LogCompacted   // the log no longer reaches back to the token's entry, or to the claim (P5)
 	numReasons
 )
 
@@ -140,6 +141,7 @@ var reasonText = [numReasons]text{
 	Clone:               {"clone", "the record shows a later claim of this member than its own: another copy of this data directory runs somewhere; keep only one"},
 	Overridden:          {"overridden", "the record names another survivor: this member's etcd stays down and returns when that one leads; if that one is gone for good, only an operator's forced claim goes on"},
 	TokenOutlived:       {"token-outlived", "a third member came and went after the token was written: wait until the leader's agent writes it anew; if no leader comes back, the other member has to lead"},
+	LogCompacted:        {"log-compacted", "this member's log no longer shows what came after the pair token was written: while there is a leader, its agent writes the token again within a minute or so; without one the other member has to lead; if that one is gone for good, force a claim"},
 	RemovedByHand:       {"removed-by-hand", "this member was removed while the pair was whole: add it again with etcdctl, or retire it"},
 	AloneUnclaimed:      {"alone-unclaimed", "the other member was removed by somebody: add a member again, or do without twok"},
 }

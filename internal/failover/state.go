@@ -13,6 +13,9 @@ type Params struct {
 	RecordBusy  uint32 // the same when alone, leaderless or lost
 	ListEvery   uint32 // between two looks at the survivor's member list
 	ConfirmEach uint32 // between two confirmations or marks (P10, P15)
+	TokenEach   uint32 // the token is written again after so long, at most twice that, if there are
+	TokenFew    uint32 // at least so many new entries (zero: never),
+	TokenMany   uint32 // or after a sixth of it if there are so many (P5, P14)
 	MinRun      uint32 // etcd runs at least this long between two stops (P7)
 	MaxRun      uint32
 	HoldFirst   uint32 // hold-down before promotion, second loss within HoldWindow (F35)
@@ -232,6 +235,8 @@ type State struct {
 	Intent    bool   // the read that is out is for a token
 	TokStale  bool   // the token has to be written again: its term moved (P14), or a third voter was there (P5)
 	TokenWait uint32 // ticks until a failed token write is tried again
+	TokenAge  uint32 // ticks since this agent's member leads, or the token was last asked for
+	TokenAt   uint64 // commit index at this agent's last token write; zero: none while its member leads
 	NoteAge   uint32 // ticks since the last confirmation or mark
 	SwapWait  uint32 // ticks until a swap that failed (not a claim) is tried again
 	SwapWhy   Reason // why it failed: an arbiter that refuses writes would refuse a claim

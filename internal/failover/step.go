@@ -125,6 +125,7 @@ func (m *machine) count() {
 	s.RecAge = up(s.RecAge, max(p.RecordIdle, p.RecordBusy))
 	s.ListAge = up(s.ListAge, p.ListEvery)
 	s.NoteAge = up(s.NoteAge, p.ConfirmEach)
+	s.TokenAge = up(s.TokenAge, 2*p.TokenEach)
 	s.LossAge = up(s.LossAge, p.HoldWindow)
 	s.Hold, s.JoinWait, s.TokenWait, s.PreWait = down(s.Hold), down(s.JoinWait), down(s.TokenWait), down(s.PreWait)
 	s.SwapWait = down(s.SwapWait)
@@ -166,6 +167,7 @@ func (m *machine) classify() {
 		s.Removed, s.NewID, s.Equal, s.List = false, 0, false, List{}
 		s.StopLevel, s.Refused = 0, None
 		s.Intent, s.NoteAge, s.Retries = false, s.P.ConfirmEach, 0
+		s.TokenAge, s.TokenAt = 0, 0
 		if back {
 			s.LossAge = 0 // a return ends here
 		}

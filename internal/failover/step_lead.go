@@ -81,6 +81,7 @@ func (m *machine) leading() {
 		m.writeToken()
 	case None:
 		m.notes()
+		m.renewToken()
 		m.tidy()
 	default:
 		s.Intent = false
@@ -98,6 +99,25 @@ func (m *machine) leading() {
 	m.poll(every)
 }
 
+// renewToken writes the token again before its entry sinks out of the log. A claim needs it
+// there: only what comes after it can tell who was a voter since (P5). At rest that goes with a read
+// of the record that is made anyway.
+func (m *machine) renewToken() {
+	s, p := &m.s, m.s.P
+	more := s.Obs.Commit - min(s.TokenAt, s.Obs.Commit)
+	many := more >= uint64(p.TokenMany) && s.TokenAge >= p.TokenEach/6
+	s.Intent = false
+	switch {
+	case p.TokenFew == 0 || more < uint64(p.TokenFew):
+	case !many && s.TokenAge < p.TokenEach:
+	case m.e.Kind == RecordRead:
+		s.Intent = true // the generation was read just now, that is enough for the one that the data have
+		m.writeToken()
+	case many || s.TokenAge >= 2*p.TokenEach:
+		m.do(Action{Kind: ReadRecord})
+	}
+}
+
 // writeToken asks for the token, always with the generation as just read (P14).
 func (m *machine) writeToken() {
 	s, o := &m.s, m.s.Obs
@@ -105,7 +125,7 @@ func (m *machine) writeToken() {
 		return
 	}
 	if m.e.Kind == RecordRead && s.Intent {
-		s.Intent = false
+		s.Intent, s.TokenAge = false, 0
 		m.do(Action{Kind: WriteToken, Generation: s.Rec.Generation, RecordID: s.Rec.ID})
 		return
 	}
@@ -119,7 +139,7 @@ func (m *machine) tokenWritten() {
 	switch m.e.Outcome {
 	case Done:
 		s.Tok, s.TokKnown, s.TokStale = m.e.Token, true, false
-		s.Obs.Token = m.e.Token
+		s.Obs.Token, s.TokenAt = m.e.Token, s.Obs.Commit
 	case Conflict:
 		s.TokStale = true // applied, but the term moved: write again
 	case Unknown:

@@ -57,6 +57,7 @@ type etcd struct {
 	id      uint64
 	log     []entry
 	commit  int
+	from    int // entries that are no longer in the log
 	term    uint64
 	leads   bool
 	running bool
@@ -99,7 +100,7 @@ const (
 
 var testParams = Params{
 	ClaimAfter: 10, HeadStart: 4, Election: 2, WakeAfter: 3, WakeOther: 12, RecordIdle: 20, RecordBusy: 2, ListEvery: 3,
-	ConfirmEach: 30, MinRun: 12, MaxRun: 100, HoldFirst: 5, HoldMax: 20, HoldWindow: 200,
+	ConfirmEach: 30, TokenEach: 60, TokenFew: 4, TokenMany: 40, MinRun: 12, MaxRun: 100, HoldFirst: 5, HoldMax: 20, HoldWindow: 200,
 }
 
 func newWorld() *world {
@@ -389,6 +390,25 @@ func (s *site) data(asked uint64) Data {
 	}
 	d.Confs = FoldConfs(e.id, ms, removed, cs)
 	d.Token = e.token(e.commit)
+	if e.from < len(e.log) {
+		d.First = uint64(e.from + 1)
+	}
+	var past []PlacedChange
+	for i, x := range e.log[:e.commit] {
+		switch {
+		case i < e.from:
+		case x.conf.Kind != ChangeUnknown:
+			past = append(past, PlacedChange{ConfChange: x.conf, Index: uint64(i + 1), Term: x.term})
+		case x.token.Present:
+			d.TokenIndex = uint64(i + 1)
+		case x.del:
+			d.TokenIndex = 0
+		}
+	}
+	d.Past = FoldPast(ms, removed, past)
+	if d.TokenIndex == 0 {
+		d.Token.EntryTerm = 0
+	}
 	if asked > 0 && asked <= uint64(len(e.log)) {
 		d.Asked = e.log[asked-1].term
 	}

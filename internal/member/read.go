@@ -31,7 +31,7 @@ func Read(lock *Lock, log *walsurgery.Log, ask uint64) (failover.Data, error) {
 	sum := log.Summary()
 	d := failover.Data{
 		Member: sum.MemberID, Cluster: sum.ClusterID, Term: sum.Term, Commit: sum.Commit,
-		Snap: sum.Snapshot.Index, Last: position(sum.Last.Index, sum.Last.Term),
+		Snap: sum.Snapshot.Index, First: sum.First.Index, Last: position(sum.Last.Index, sum.Last.Term),
 	}
 	if term, ok := log.Term(ask); ok {
 		d.Asked = term

@@ -147,6 +147,12 @@ func (x *encoder) walk(p *plan, at unsafe.Pointer) {
 			}
 		case pos:
 			x.position((*arbiter.Position)(q))
+		case since:
+			p := *(*arbiter.Position)(q)
+			if p.Index <= uint64(x.fold) {
+				p = arbiter.Position{} // before every entry that is left
+			}
+			x.position(&p)
 		case entries:
 			x.log(*(*[]Entry)(q))
 		case pointer:
@@ -290,8 +296,11 @@ func (w *World) folded() int {
 			}
 		}
 	}
+	if end := w.claimEnd(); end > 0 {
+		k = min(k, end)
+	}
 	k = max(k-1, 0)
-	// What came after the token is asked for (P5).
+	// What came after the token, or without one of this generation after the claim, is asked for (P5).
 	n := Node{Log: w.Hist}
 	if t := w.token(&n, min(k+1, len(w.Hist))); t.Present {
 		for j, e := range w.Hist[:min(k+1, len(w.Hist))] {
@@ -301,6 +310,21 @@ func (w *World) folded() int {
 		}
 	}
 	return k
+}
+
+// claimEnd is the end of the named survivor's log when it claimed, if that log no longer reaches
+// back to it and none holds this generation's token (P5); else zero.
+func (w *World) claimEnd() int {
+	end := int(w.Rec.ClaimEnd.Index)
+	if end >= len(w.Hist) || !slices.ContainsFunc(w.Nodes[:2], func(n Node) bool { return n.ID == w.Rec.Survivor.ID && n.ID != 0 && n.Snap > end }) {
+		return 0
+	}
+	for _, e := range w.Hist[end:] {
+		if e.Kind == TokenWrite && e.Tok.Gen == w.Rec.Generation {
+			return 0
+		}
+	}
+	return end
 }
 
 func encode(w *World) []byte {

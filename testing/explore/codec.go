@@ -32,6 +32,7 @@ const (
 	history       // [16]arbiter.HistoryEntry
 	record        // arbiter.Record, shared with the register if equal
 	pos           // arbiter.Position
+	since         // arbiter.Position of a claim's end: what comes after it is asked for
 	entries       // []Entry
 	pointer
 	ids // an array of IDs, ascending, zeros at the end
@@ -40,7 +41,7 @@ const (
 // classes names the class of each field that is not plain, by type and field.
 var classes = map[string]class{
 	"arbiter.Record.ID": text, "arbiter.Record.Generation": gen, "arbiter.Record.Nonce": dead, "arbiter.Record.ClaimNonce": nonce,
-	"arbiter.Record.Reason": dead, "arbiter.Record.CreatedAt": dead, "arbiter.Record.ClaimedAt": dead, "arbiter.Record.WrittenAt": dead,
+	"arbiter.Record.Reason": dead, "arbiter.Record.ClaimEnd": since, "arbiter.Record.CreatedAt": dead, "arbiter.Record.ClaimedAt": dead, "arbiter.Record.WrittenAt": dead,
 	"arbiter.Record.ConfirmedAt": dead, "arbiter.Record.WholeAt": dead, "arbiter.Record.WholeGeneration": gen, "arbiter.Record.WholeMembers": ids,
 	"arbiter.Record.MarkGeneration": gen, "arbiter.Record.MarkIndex": index, "arbiter.Record.Extra": dead, "arbiter.Record.ClusterID": plain,
 	"arbiter.Member.ID": id, "arbiter.Member.Name": dead,
@@ -48,7 +49,7 @@ var classes = map[string]class{
 	"arbiter.HistoryEntry.Extra": dead, "arbiter.Version.tag": tagged,
 
 	"failover.Own.RecordID": text, "failover.Own.Generation": gen, "failover.Own.Nonces": nonce,
-	"failover.State.P": dead, "failover.State.Seen": gen, "failover.State.StopStart": start, "failover.State.NewID": id, "failover.State.Tidied": dead,
+	"failover.State.P": dead, "failover.State.Seen": gen, "failover.State.StopStart": start, "failover.State.NewID": id, "failover.State.Tidied": dead, "failover.State.TokenAt": dead,
 	// Read in the tick that sets them, or not at all; TestDeadFields checks that.
 	"failover.Obs.Start": dead, "failover.Obs.Leader": dead, "failover.Obs.Other": dead, "failover.Obs.Contact": dead, "failover.Obs.Peer": dead,
 	"failover.Obs.Learner": dead, "failover.Obs.Term": dead,
@@ -61,7 +62,7 @@ var classes = map[string]class{
 	"failover.Token.Term": term, "failover.Token.EntryTerm": term, "failover.Voters.IDs": ids,
 	"failover.Data.Member": id, "failover.Data.Cluster": plain, "failover.Data.Name": dead, "failover.Data.Term": term, "failover.Data.Commit": index,
 	"failover.Data.Applied": index, "failover.Data.Snap": index, "failover.Data.Asked": term, "failover.Tail.RecordID": text, "failover.Tail.Generation": gen,
-	"failover.Data.TokenIndex": index, "failover.Past.More": index, "failover.Change.Index": index, "failover.Change.Term": term, "failover.Change.ID": id,
+	"failover.Data.First": index, "failover.Data.TokenIndex": index, "failover.Past.More": index, "failover.Change.Index": index, "failover.Change.Term": term, "failover.Change.ID": id,
 	"failover.Confs.Other": id, "failover.Confs.Remove": ids,
 	"failover.List.Leader": id, "failover.List.Cluster": plain, "failover.List.Leftover": id, "failover.List.Stranger": id,
 	"failover.Action.Index": index, "failover.Action.Remove": ids, "failover.Action.Term": term, "failover.Action.ID": id, "failover.Action.Cluster": plain,
@@ -135,7 +136,10 @@ func (p *plan) add(t reflect.Type, off uintptr, cl class, path string) {
 		p.leaves = append(p.leaves, leaf{off: off, cl: record})
 		return
 	case t == reflect.TypeFor[arbiter.Position]():
-		p.leaves = append(p.leaves, leaf{off: off, cl: pos})
+		if cl != since {
+			cl = pos
+		}
+		p.leaves = append(p.leaves, leaf{off: off, cl: cl})
 		return
 	case t == reflect.TypeFor[[]Entry]():
 		p.leaves = append(p.leaves, leaf{off: off, cl: entries})

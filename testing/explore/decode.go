@@ -56,7 +56,7 @@ func (x *decoder) walk(p *plan, at unsafe.Pointer) {
 			case 2:
 				x.walk(recordPlan, q)
 			}
-		case pos:
+		case pos, since:
 			p := (*arbiter.Position)(q)
 			p.Index, p.Term = x.get(), x.get()
 		case entries:

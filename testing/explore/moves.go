@@ -37,7 +37,7 @@ const (
 	Deliver // the reply in slot B arrives at agent A
 	Die     // agent A dies and starts
 	Forget  // the same, without its memory
-	Due     // agent A's next confirmation or mark is due
+	Due     // agent A's next confirmation, mark or renewal of the token is due
 	Apply1  // the store applies late swap A
 	Arrive  // the late token transaction arrives
 	AddThird
@@ -301,10 +301,11 @@ func (w *World) apply(m Move, a, b int) bool {
 		w.die(a)
 		return true
 	case Due:
-		if w.Sites[a].S.NoteAge == never {
+		s := &w.Sites[a].S
+		if s.NoteAge == never && s.TokenAge == never {
 			return false
 		}
-		w.Sites[a].S.NoteAge = never
+		s.NoteAge, s.TokenAge = never, never
 		return true
 	case Apply1:
 		if w.stale(w.Late[a]) {

@@ -32,6 +32,11 @@ func (w *World) step(i int, e failover.Event) {
 	if next.NoteAge < never {
 		next.NoteAge = 0
 	}
+	if next.TokenAge < never {
+		next.TokenAge = 0
+	}
+	next.TokenAge = min(next.TokenAge, never) // due or not due
+	next.TokenAt = 0 // how much was written since only decides when (P20)
 	s.S = next
 	for _, a := range acts {
 		slot := site

@@ -27,6 +27,7 @@ const (
 	P4Tail                   // operations on the token's key in the tail
 	P5                       // the last configuration alone counts
 	P5Pair                   // a third voter does not matter
+	P5Log                    // the log need not reach back to the token's entry or the claim
 	P7Lock                   // etcd is stopped only when the WAL is written
 	P7Order                  // append, then swap
 	P7Own                    // one operates on whatever claim the record holds
@@ -49,7 +50,7 @@ const (
 
 var switchNames = [numSwitches]string{
 	"A0", "P1", "P1.nonce", "P2", "P4.generation", "P4.applied", "P4.names", "P4.term", "P4.end", "P4.whole", "P4.tail",
-	"P5.every", "P5.pair", "P7.stop", "P7.order", "P7.own", "P8.term", "P8.truncate", "P10.confirm", "P13",
+	"P5.every", "P5.pair", "P5.log", "P7.stop", "P7.order", "P7.own", "P8.term", "P8.truncate", "P10.confirm", "P13",
 	"P14.leads", "P14.lists", "P14.transaction", "P14.connection", "P16", "P17", "A1", "P19.flag", "P19.whole", "P19.leads",
 }
 
@@ -113,7 +114,7 @@ func (s Switches) event(w *World, i int, e *failover.Event) {
 		case s.has(P4Names) && d.Token.Present && d.Confs.Applied.Count == 2:
 			d.Token.Members = d.Confs.Applied.IDs
 		case s.has(P4Term):
-			d.Token.EntryTerm = 0
+			d.Token.EntryTerm = d.Token.Term
 		case s.has(P4Tail):
 			d.Tail = failover.Tail{}
 		case s.has(P5):
@@ -122,6 +123,11 @@ func (s Switches) event(w *World, i int, e *failover.Event) {
 			d.Confs.Self = c.voter(d.Member)
 			d.Confs.MaxOthers = last.Count - 1
 			d.Confs.Others, d.Confs.Other = min(d.Confs.MaxOthers, 1), other
+		case s.has(P5Log):
+			d.First = 1
+			if d.TokenIndex == 0 && d.Token.Present {
+				d.TokenIndex, d.Token.EntryTerm = 1, d.Token.Term
+			}
 		case s.has(P5Pair):
 			d.Confs.MaxOthers = min(d.Confs.MaxOthers, 1)
 			d.Confs.Others, d.Confs.Other = min(d.Confs.Others, 1), other

@@ -43,6 +43,7 @@ func Cases() []Case {
 		{Off: Without(P4Tail), Opt: rare, Text: "operations on the token's key in the tail", Stays: "defence in depth: P4 (a) asks for the record's generation, P5 for the configuration"},
 		{Off: Without(P5), Opt: third, Text: "the last configuration alone counts"},
 		{Off: Without(P5Pair), Opt: third, Text: "a third voter does not matter"},
+		{Off: Without(P5Log), Opt: Options{Third: true, Compaction: true}, Text: "the log need not reach back to the token's entry"},
 		{Off: Without(P7Lock), Opt: o, Text: "data are read and the swap is made while etcd runs"},
 		{Off: Without(P7Order), Opt: o, Text: "append, then swap"},
 		{Off: Without(P7Own), Opt: o, Text: "one appends on any claim in the own name"},

@@ -70,7 +70,7 @@ const (
 // Params are the agents' settings: whatever may be due is due after one tick, so
 // that every order of events is within a few moves. Confirmations and marks are
 // due when a move says so.
-var Params = failover.Params{ClaimAfter: 1, WakeAfter: 1, RecordIdle: 1, RecordBusy: 1, ListEvery: 1, ConfirmEach: never}
+var Params = failover.Params{ClaimAfter: 1, WakeAfter: 1, RecordIdle: 1, RecordBusy: 1, ListEvery: 1, ConfirmEach: never, TokenEach: never, TokenFew: 1, TokenMany: never}
 
 // NewWorld is a pair that has just been started: both members have the first
 // entries, nobody leads, there is no record.
@@ -243,6 +243,9 @@ func (w *World) data(i int, asked uint64) failover.Data {
 	}
 	if d.TokenIndex == 0 {
 		d.Token.EntryTerm = 0
+	}
+	if n.Snap < len(n.Log) {
+		d.First = uint64(n.Snap + 1)
 	}
 	d.Snap = uint64(min(n.Snap, at))
 	d.Past = failover.FoldPast(ms, gone, past)

@@ -58,6 +58,9 @@ func params(cfg config) failover.Params {
 		ClaimAfter: 2*e + 2, HeadStart: 3, Election: e, WakeAfter: 4, WakeOther: 12, RecordIdle: 10, RecordBusy: 2,
 		ListEvery: 2, ConfirmEach: 20, MinRun: 12, MaxRun: 60, HoldMax: 12, HoldWindow: 100,
 	}
+	if cfg.renew {
+		p.TokenEach, p.TokenFew, p.TokenMany = 20, 2, 30
+	}
 	if cfg.hold {
 		p.HoldFirst = 3
 	}
@@ -286,9 +289,13 @@ func (a *agent) data(asked uint64) failover.Data {
 		out.Problem = failover.DataInsane
 		return out
 	}
+	kept := d.kept()
+	if len(kept) > 0 {
+		out.First = kept[0].GetIndex()
+	}
 	out.Token = d.db.token
 	var past []failover.PlacedChange
-	for _, e := range d.ents {
+	for _, e := range kept {
 		if e.GetIndex() > d.db.ci {
 			break
 		}
@@ -297,13 +304,20 @@ func (a *agent) data(asked uint64) failover.Data {
 		}
 		if id, p, ok := w.payloadOf(e); ok && out.Token.Present && p.kind == payToken && id == d.db.tokSeq {
 			out.TokenIndex = e.GetIndex()
-			if !w.off.TokenRedial {
-				out.Token.EntryTerm = e.GetTerm()
+			out.Token.EntryTerm = e.GetTerm()
+			if w.off.TokenRedial {
+				out.Token.EntryTerm = out.Token.Term
 			}
 		}
 	}
 	if !w.off.Past {
 		out.Past = failover.FoldPast(d.db.members, d.db.removed, past)
+	}
+	if w.off.Compacted {
+		out.First = 1
+		if out.TokenIndex == 0 {
+			out.TokenIndex, out.Token.EntryTerm = 1, out.Token.Term
+		}
 	}
 	ents, ok := d.after(d.db.ci)
 	if !ok {
@@ -346,7 +360,8 @@ func (a *agent) weaken(out *failover.Data, changes []failover.ConfChange) {
 	}
 	if v := out.Confs.Applied; w.off.TokenApplied && v.Count == 2 && w.reg.ver > 0 {
 		out.Token = failover.Token{Present: true, RecordID: w.reg.rec.ID, Generation: w.reg.rec.Generation, Cluster: clusterID,
-			Members: [2]uint64{min(v.IDs[0], v.IDs[1]), max(v.IDs[0], v.IDs[1])}, Term: 1}
+			Members: [2]uint64{min(v.IDs[0], v.IDs[1]), max(v.IDs[0], v.IDs[1])}, Term: 1, EntryTerm: 1}
+		out.TokenIndex = max(out.TokenIndex, 1)
 		out.Tail = failover.Tail{}
 	}
 }

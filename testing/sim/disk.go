@@ -222,6 +222,25 @@ func (d *disk) term(index uint64) uint64 {
 	return 0
 }
 
+// kept is the log without what a received snapshot has replaced: those records stay in
+// the WAL (walsurgery, dropReplaced).
+func (d *disk) kept() []*raftpb.Entry {
+	ents := d.ents
+	for _, s := range d.snaps {
+		n := uint64(len(ents))
+		if n == 0 || !s.received || s.index > d.hs.commit {
+			continue
+		}
+		switch first := ents[0].GetIndex(); {
+		case s.index >= first+n:
+			ents = nil
+		case s.index >= first && ents[s.index-first].GetTerm() != s.term:
+			ents = ents[s.index-first+1:]
+		}
+	}
+	return ents
+}
+
 // purge lets go of segments that lie before the oldest snapshot that is kept.
 func (d *disk) purge() {
 	if len(d.snaps) < 3 || len(d.ents) == 0 {

@@ -27,12 +27,13 @@ var rules = []struct {
 		"8 whole 200 16:apply,1,24 16:third 20:isle,1",
 	}},
 	{"past", "P5: a third voter that came and went", Off{Past: true}, []string{
-		"520 whole 200 23:apply,0,14 23:third 31:isle,0 69:third- 113:jump,0,2",
+		"236 promoted 200 18:apply,0,21 18:third 23:isle,0 33:third-",
 		"658 whole 200 16:apply,0,21 16:third 25:isle,0 72:third- 93:heal,0",
 	}},
+	{"compacted", "P5: the log need not reach back to the token's entry", Off{Compacted: true}, []string{}},
 	{"A0", "A0: a restart below a promotion", Off{A0: true}, []string{
 		"106 learning 200 20:apply,1,36 23:cut1,1",
-		"148 pending 200 29:heal,12 50:fuse,0,9",
+		"112 rewritten 200 118:isle,0 126:crash,0",
 	}},
 	{"late-token", "P14 and A0: the token's transaction outlives a restart, and the port opens early", Off{TokenRedial: true, Port: true}, []string{
 		"2185 pending 200 8:traptoken,0,27 25:cut1,0",

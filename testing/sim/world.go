@@ -24,6 +24,7 @@ type Off struct {
 	Port         bool // A0: the client port opens before the own publication was applied
 	Pair         bool // P5: only "am I a voter of the last configuration"
 	Past         bool // P5: a third voter that came and went after the token was written does not matter
+	Compacted    bool // P5: the log need not reach back to the token's entry, or to the claim
 	Swap         bool // P1, A1: the register takes every swap, whatever was read
 	KeepLog      bool // P13: a loser always keeps its log
 	Sync         bool // A2: what etcd syncs is not durable
@@ -41,6 +42,7 @@ type config struct {
 	reorder   int // per thousand
 	maxDelay  int
 	hold      bool // hold-down
+	renew     bool // the token is written again now and then
 }
 
 type site struct {

@@ -1,0 +1,180 @@
+package explore
+
+import (
+	"twok/arbiter"
+	"twok/internal/failover"
+)
+
+// The moves of a traced run, for testing/trace: those of the explorer, taken apart, with the
+// agents' own settings. Nothing here can do what the moves cannot: a Down with its Up
+// is a Restart that takes its time, Flush is Persist at an earlier moment, Compact too, and an effect
+// with its reply is what Do does in one go.
+
+// NewTraced is a pair that has just been started, with these member IDs, as etcd starts one:
+// the log begins with the members.
+func NewTraced(ids [2]uint64) *World {
+	w := NewWorld(0)
+	w.Max = 1 << 30
+	w.Base.Conf = Conf{}
+	order := [2]int{0, 1}
+	if ids[0] > ids[1] {
+		order = [2]int{1, 0}
+	}
+	w.Hist = nil
+	for k, i := range order {
+		w.Hist = append(w.Hist, Entry{Kind: Add, Term: 1, UID: uint32(k + 1), ID: ids[i], Site: uint8(i)})
+	}
+	w.UIDs, w.IDs = 2, max(ids[0], ids[1])
+	for i := range 2 {
+		w.Nodes[i] = Node{ID: ids[i], Term: 1, Log: w.Hist, Up: false, Start: 0, HS: 2, DB: 2, Commit: 2, Applied: 2}
+	}
+	return w
+}
+
+// Begin starts the agent of site i, which may have run before.
+func (w *World) Begin(i int, p failover.Params) {
+	w.die(i)
+	s := &w.Sites[i]
+	s.S = failover.New(p, s.Own)
+}
+
+// Observe is what the watcher of site i sees now, with the term.
+func (w *World) Observe(i int) failover.Obs {
+	o := w.obs(i)
+	o.Term = uint64(w.Nodes[i].Term)
+	return o
+}
+
+// Given makes one step of agent i and returns what it asks for.
+func (w *World) Given(i int, e failover.Event) []failover.Action {
+	s := &w.Sites[i]
+	next, acts := failover.Step(s.S, e)
+	s.S = next
+	for k := range acts {
+		a := acts[k]
+		slot := SlotOf(a.Kind)
+		switch {
+		case s.Out[slot] != nil || s.Back[slot] != nil:
+			w.violate("C1", "%s has two actions in one slot", w.name(i))
+		case a.Kind == failover.Release && next.Held:
+			w.violate("C2", "%s releases an etcd that has to stay down (P16)", w.name(i))
+		case a.Kind == failover.Rewrite && (a.ID == 0 || a.ID != s.Added):
+			w.violate("C3", "%s rewrites to an ID that the survivor did not add (P12)", w.name(i))
+		}
+		s.Out[slot] = &a
+	}
+	return acts
+}
+
+// SlotOf is the slot that an action takes.
+func SlotOf(k failover.ActionKind) int {
+	if k == failover.ReadRecord || k == failover.Swap {
+		return arb
+	}
+	return site
+}
+
+// Effect carries out what agent i has out in the slot. The reply is in Back.
+func (w *World) Effect(i, slot int, how How) bool {
+	s := &w.Sites[i]
+	a := s.Out[slot]
+	if a == nil || s.Back[slot] != nil {
+		return false
+	}
+	s.Out[slot] = nil
+	e := failover.Event{Kind: a.Kind.Reply()}
+	if !w.carry(i, a, how, &e) {
+		return false
+	}
+	s.Back[slot] = &e
+	w.check()
+	return true
+}
+
+// Stamp is a fresh nonce of the model.
+func (w *World) Stamp() failover.Stamp { return w.stamp() }
+
+// Down ends etcd i; Up starts it.
+func (w *World) Down(i int) bool {
+	if !w.alive(i) {
+		return false
+	}
+	w.halt(i)
+	w.Nodes[i].Up = false
+	return true
+}
+
+// Up starts etcd i after Down, or one that ended because it was removed.
+func (w *World) Up(i int) bool {
+	n := &w.Nodes[i]
+	if (n.Up && !n.Dead) || (i < 2 && w.Sites[i].Locked) {
+		return false
+	}
+	w.boot(i)
+	return true
+}
+
+// Flush makes the disk of node i have this much, as if it had been written when
+// there was no more. What lies below stays, what lies above what is there is cut off.
+func (w *World) Flush(i, hs, db int) {
+	n := &w.Nodes[i]
+	n.HS = max(n.HS, min(hs, n.Commit))
+	n.DB = max(n.DB, min(db, n.Applied))
+}
+
+// CompactTo lets the log of node i begin after this entry.
+func (w *World) CompactTo(i, snap int) {
+	n := &w.Nodes[i]
+	n.Snap = max(n.Snap, min(snap, n.DB))
+}
+
+// SendTo lets node i send node j its entries up to an index, and hear of it.
+func (w *World) SendTo(i, j, upto int, ack bool) bool {
+	if !w.meets(i, j) {
+		return false
+	}
+	l, f := &w.Nodes[i], &w.Nodes[j]
+	before := *f
+	log := l.Log
+	if upto < len(log) {
+		l.Log = log[:upto:upto]
+	}
+	w.replicate(i, j, true)
+	if l.Leader {
+		l.Log = log
+		if ack {
+			w.acknowledge(i, j)
+		}
+	} else {
+		l.Log = log
+	}
+	w.check()
+	return before.Term != f.Term || len(before.Log) != len(f.Log) || before.Commit != f.Commit || !l.Leader
+}
+
+// ApplyAll applies what node i has committed.
+func (w *World) ApplyAll(i int) bool { return w.applyAll(i) }
+
+// Leads says whether node i leads; Reaches, whether it can commit.
+func (w *World) Leads(i int) bool { return w.Nodes[i].Leader && w.alive(i) }
+
+// Reaches says whether node i can commit.
+func (w *World) Reaches(i int) bool { return w.reaches(i) }
+
+// Alive says whether etcd i runs and answers.
+func (w *World) Alive(i int) bool { return w.alive(i) }
+
+// Put proposes a client's write at leader i.
+func (w *World) Put(i int) bool { return w.propose(i, Entry{Kind: Write}) }
+
+// List is what LookAtList of site i would show now.
+func (w *World) List(i int) (l failover.List, ok bool) {
+	ok = w.list(i, &l)
+	return l, ok
+}
+
+// ConfirmedAt says whether node i, alone, may confirm this position now (P10).
+func (w *World) ConfirmedAt(i int, p arbiter.Position) bool {
+	n := &w.Nodes[i]
+	return w.reaches(i) && p.Index > 0 && int(p.Index) <= n.Applied && uint64(n.Log[p.Index-1].Term) == p.Term && uint64(n.Term) == p.Term
+}
