@@ -57,6 +57,7 @@ Exit codes: 0 ended by SIGTERM or SIGINT, 1 failed, 2 wrong usage.`,
 			&cli.DurationFlag{Name: "election-timeout", Usage: "etcd's election timeout", DefaultText: "as etcd's flags say, else 1s"},
 			&cli.DurationFlag{Name: "tick", Usage: "time between two looks at etcd", DefaultText: "claim-after/100, 10ms to 100ms"},
 			&cli.DurationFlag{Name: "record-interval", Usage: "time between two reads of the record while the pair is whole", Value: 10 * time.Second},
+			&cli.DurationFlag{Name: "token-interval", Usage: "the pair token is written again so often, if anything was written: shorter if etcd writes 256 MB in less", Value: time.Minute},
 			&cli.DurationFlag{Name: "min-run", Usage: "etcd runs at least this long between two stops of a claim", Value: 30 * time.Second},
 			&cli.DurationFlag{Name: "hold-down", Usage: "wait before promotion at the second loss within ten minutes, doubling with each; 0: none", Value: 5 * time.Second},
 			&cli.StringFlag{Name: "health-listen", Usage: "`HOST:PORT` of the health endpoint", DefaultText: "none"},
@@ -85,7 +86,7 @@ func runAgent(c *cli.Context) (err error) {
 	if c.NArg() > 0 && !dashed(os.Args) {
 		return hint(usageError("%q is not a flag of twok agent", c.Args().First()), "put etcd's command behind --")
 	}
-	for _, name := range []string{"claim-after", "head-start", "election-timeout", "tick", "record-interval", "min-run"} {
+	for _, name := range []string{"claim-after", "head-start", "election-timeout", "tick", "record-interval", "token-interval", "min-run"} {
 		if c.IsSet(name) && c.Duration(name) <= 0 {
 			return usageError("--%s is %v: it must be positive", name, c.Duration(name))
 		}
@@ -140,7 +141,7 @@ func agentConfig(c *cli.Context, log *zap.Logger) (agent.Config, error) {
 	cfg := agent.Config{
 		DataDir: c.String("data-dir"), ClientURL: c.String("client-url"), PeerURL: c.String("peer-url"),
 		ClaimAfter: c.Duration("claim-after"), HeadStart: c.Duration("head-start"), Election: c.Duration("election-timeout"),
-		Tick: c.Duration("tick"), RecordIdle: c.Duration("record-interval"), MinRun: c.Duration("min-run"),
+		Tick: c.Duration("tick"), RecordIdle: c.Duration("record-interval"), TokenEach: c.Duration("token-interval"), MinRun: c.Duration("min-run"),
 		HoldDown: c.Duration("hold-down"), Logger: log, ArbiterName: c.String("arbiter"),
 	}
 	if c.IsSet("hold-down") && cfg.HoldDown == 0 {

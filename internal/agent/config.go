@@ -35,6 +35,7 @@ type Config struct {
 	Tick       time.Duration // between two looks; ClaimAfter/200 within 10 and 100 ms
 	RecordIdle time.Duration // between two reads of the record in a whole pair; 10 s
 	RecordBusy time.Duration // the same otherwise; 1 s, less with a short ClaimAfter
+	TokenEach  time.Duration // the leader's agent renews the pair token so often, if anything was written (P5); 1 min
 	MinRun     time.Duration // etcd runs at least this long between two stops; 30 s
 	HoldDown   time.Duration // before promotion, at the second loss within ten minutes; 5 s, negative: none
 
@@ -55,6 +56,7 @@ func (c Config) Default() Config {
 	def(&c.Tick, min(max(c.ClaimAfter/100, 10*time.Millisecond), 100*time.Millisecond))
 	def(&c.RecordIdle, 10*time.Second)
 	def(&c.RecordBusy, min(max(c.ClaimAfter/4, 100*time.Millisecond), time.Second))
+	def(&c.TokenEach, time.Minute)
 	def(&c.MinRun, 30*time.Second)
 	def(&c.HoldDown, 5*time.Second)
 	if c.Logger == nil {
@@ -91,7 +93,7 @@ func (c Config) Validate() error {
 	if c.Tick < time.Millisecond || c.Tick > c.ClaimAfter/4 {
 		bad("tick is %v: it must be between 1ms and a quarter of claim-after", c.Tick)
 	}
-	for name, d := range map[string]time.Duration{"record interval": c.RecordIdle, "min-run": c.MinRun} {
+	for name, d := range map[string]time.Duration{"record interval": c.RecordIdle, "token interval": c.TokenEach, "min-run": c.MinRun} {
 		if d <= 0 {
 			bad("%s is %v: it must be positive", name, d)
 		}
@@ -107,7 +109,7 @@ func (c Config) Params() failover.Params {
 		WakeAfter: t(2 * time.Second), WakeOther: t(15 * time.Second),
 		RecordIdle: t(c.RecordIdle), RecordBusy: t(c.RecordBusy),
 		ListEvery: t(min(max(c.ClaimAfter/20, 50*time.Millisecond), 250*time.Millisecond)), ConfirmEach: t(time.Minute),
-		TokenEach: t(time.Minute), TokenFew: 16, TokenMany: 20_000,
+		TokenEach: t(c.TokenEach), TokenFew: 16, TokenMany: 20_000,
 		MinRun: t(c.MinRun), MaxRun: t(10 * time.Minute),
 		HoldMax: t(5 * time.Minute), HoldWindow: t(10 * time.Minute),
 	}

@@ -2,12 +2,14 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
 	"twok/internal/lab"
+	"twok/internal/member"
 )
 
 // TestCutBeforeToken: the link is cut after the promotion and before the token. The
@@ -41,5 +43,46 @@ func TestCutBeforeToken(t *testing.T) {
 	p.HealLink()
 	if rec := p.wholeAndAudited(); rec.Survivor.Name != survivor {
 		t.Errorf("%s survives", rec.Survivor.Name)
+	}
+}
+
+// TestTokenIsRenewed: while clients write, the leader's agent writes the token again, the pair stays armed, and a survivor
+// whose data hold a renewed token claims. Without writes the token stays.
+//
+// Rules: P5, P14; F31.
+func TestTokenIsRenewed(t *testing.T) {
+	p := start(t, "3.7", func(c *lab.Config) {
+		c.AgentFlags = append(c.AgentFlags, "--token-interval", "1s")
+	})
+	revision := func() int64 {
+		get, err := p.client(p.leader()).Get(p.within(), member.TokenKey)
+		p.must(err)
+		if len(get.Kvs) != 1 {
+			t.Fatalf("%d values of the token's key", len(get.Kvs))
+		}
+		return get.Kvs[0].ModRevision
+	}
+	for range 2 {
+		before := revision()
+		p.until("the token to be written again", func(context.Context) error {
+			if revision() == before {
+				return errors.New("it is still the old one")
+			}
+			return nil
+		})
+	}
+	for _, s := range lab.Sites {
+		if st, err := p.Site(s).Health(p.within()); err != nil || !st.Armed {
+			t.Errorf("%s is not armed: %+v %v", s, st, err)
+		}
+	}
+	p.CutLink()
+	p.written("a write by the survivor")
+	p.HealLink()
+	p.wholeAndAudited()
+	last := revision()
+	time.Sleep(3 * time.Second)
+	if now := revision(); now != last {
+		t.Errorf("the token was written again, at revision %d, although nothing else was", now)
 	}
 }
