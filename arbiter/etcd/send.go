@@ -1,7 +1,6 @@
 package etcd
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -30,33 +29,46 @@ func (r *Register) send(ctx context.Context, o op, request func(context.Context,
 	first := r.first
 	r.mu.Unlock()
 	n := len(r.cfg.Endpoints)
-	var failed error
+	class, nowhere := error(nil), []error{}
 	for i := range n {
 		endpoint := (first + i) % n
 		if err := ctx.Err(); err != nil {
-			return cmp.Or(failed, fmt.Errorf("%w: nothing was sent: %w", arbiter.ErrUnavailable, err))
+			class, nowhere = arbiter.ErrUnavailable, append(nowhere, fmt.Errorf("nothing was sent: %w", err))
+			break
 		}
 		v, err := r.sendTo(ctx, r.cfg.Endpoints[endpoint], n-i, o, request)
 		if err == nil {
 			r.prefer(endpoint)
 			return nil
 		}
-		err = fmt.Errorf("%w: %s: %w", v.class, r.cfg.Endpoints[endpoint], err)
+		if n > 1 {
+			err = fmt.Errorf("%s: %w", r.cfg.Endpoints[endpoint], err)
+		}
 		if v.remedy != "" {
 			err = fmt.Errorf("%w; %s", err, v.remedy)
-		}
-		if i == 0 || v.class != arbiter.ErrUnavailable {
-			failed = err
 		}
 		if !v.elsewhere {
 			// The next call begins elsewhere if this one got no answer that settles it.
 			if v.class == arbiter.ErrUnknown || v.class == arbiter.ErrUnavailable {
 				r.prefer((endpoint + 1) % n)
 			}
-			return err
+			return fmt.Errorf("%w: %w", v.class, err)
+		}
+		nowhere = append(nowhere, err)
+		if class == nil || v.class == arbiter.ErrUnavailable { // may end by itself
+			class = v.class
 		}
 	}
-	return failed
+	return fmt.Errorf("%w: %w", class, joined(nowhere))
+}
+
+// joined is several errors in one line.
+func joined(errs []error) error {
+	err := errs[0]
+	for _, e := range errs[1:] {
+		err = fmt.Errorf("%w. %w", err, e)
+	}
+	return err
 }
 
 func (r *Register) prefer(endpoint int) {

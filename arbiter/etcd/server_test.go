@@ -64,10 +64,7 @@ func (m *member) kill(t *testing.T) {
 func (m *member) url() string { return "http://" + m.client }
 
 // cluster is real etcds on loopback, which end with the test.
-type cluster struct {
-	members []*member
-	scheme  string
-}
+type cluster struct{ members []*member }
 
 func freePort(t *testing.T) string {
 	t.Helper()

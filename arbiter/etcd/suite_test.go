@@ -14,6 +14,7 @@ import (
 func TestConformance(t *testing.T) {
 	for _, minor := range []string{"3.5", "3.7"} {
 		t.Run(minor, func(t *testing.T) {
+			t.Parallel() // most of it is waiting for the disk
 			c := startCluster(t, minor, 1)
 			enableAuth(t, c)
 			root := clientAs(t, "root", "root", c.members[0].url())
