@@ -128,34 +128,30 @@ func (w *World) CompactTo(i, snap int) {
 	n.Snap = max(n.Snap, min(snap, n.DB))
 }
 
-// SendTo lets node i send node j its entries up to an index, and hear of it.
+// SendTo lets node i send node j its entries up to an index, and hear of it. It says whether that changed anything.
 func (w *World) SendTo(i, j, upto int, ack bool) bool {
 	if !w.meets(i, j) {
 		return false
 	}
 	l, f := &w.Nodes[i], &w.Nodes[j]
-	before := *f
-	log := l.Log
-	if upto < len(log) {
+	before, log := *f, l.Log
+	if upto < len(log) && len(f.Log) > 0 {
 		l.Log = log[:upto:upto]
 	}
 	w.replicate(i, j, true)
-	if l.Leader {
-		l.Log = log
-		if ack {
-			w.acknowledge(i, j)
-		}
-	} else {
-		l.Log = log
+	l.Log = log
+	match := l.Match[j]
+	if l.Leader && ack {
+		w.acknowledge(i, j)
 	}
 	w.check()
-	return before.Term != f.Term || len(before.Log) != len(f.Log) || before.Commit != f.Commit || !l.Leader
+	return before.Term != f.Term || len(before.Log) != len(f.Log) || before.Commit != f.Commit || !l.Leader || match != l.Match[j]
 }
 
 // ApplyAll applies what node i has committed.
 func (w *World) ApplyAll(i int) bool { return w.applyAll(i) }
 
-// Leads says whether node i leads; Reaches, whether it can commit.
+// Leads says whether node i leads.
 func (w *World) Leads(i int) bool { return w.Nodes[i].Leader && w.alive(i) }
 
 // Reaches says whether node i can commit.
@@ -178,3 +174,22 @@ func (w *World) ConfirmedAt(i int, p arbiter.Position) bool {
 	n := &w.Nodes[i]
 	return w.reaches(i) && p.Index > 0 && int(p.Index) <= n.Applied && uint64(n.Log[p.Index-1].Term) == p.Term && uint64(n.Term) == p.Term
 }
+
+// The model's only cluster and record.
+const (
+	Cluster  = cluster
+	RecordID = recordID
+)
+
+// VersionAt is the register's version of this number; VersionOf is its number, zero for none.
+func VersionAt(n uint32) arbiter.Version { return arbiter.At(tag(n)) }
+
+// VersionOf is the number of a version.
+func VersionOf(v arbiter.Version) uint32 {
+	if !v.Exists() {
+		return 0
+	}
+	return untag(v.Tag())
+}
+
+func (h How) String() string { return howNames[h] }

@@ -1,0 +1,175 @@
+package trace
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"twok/internal/failover"
+)
+
+// Report is what a check has seen.
+type Report struct {
+	Lines    int
+	Hidden   int // hidden moves of the explanation found, in all
+	Most     int // for one line
+	Frontier int // the most behaviours that were followed at once
+	Tried    int // states that were looked at
+	Blind    int // cost of what watchers did not see although it was there
+	Moves    []Move
+}
+
+// Move is a hidden move of the explanation, made before a line.
+type Move struct {
+	Line int
+	What string
+}
+
+func (r Report) String() string {
+	return fmt.Sprintf("%d lines, %d hidden moves (at most %d for a line), at most %d behaviours at once, %d states", r.Lines, r.Hidden, r.Most, r.Frontier, r.Tried)
+}
+
+// Bounds of the search for one line.
+const (
+	maxFront  = 24
+	slack     = 2
+	maxTries  = 6000
+	maxHidden = 9
+)
+
+// ErrRefused is a trace that no behaviour of the model explains.
+var ErrRefused = errors.New("the model does not allow this trace")
+
+// Check looks for a behaviour of the model that explains the lines. The error is ErrRefused with the first
+// line that none explains, and what each behaviour so far did instead.
+func Check(ls []Line) (r Report, err error) {
+	if err := exact(ls); err != nil {
+		return r, fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	f := gather(ls)
+	if f.ids[0] == 0 || f.ids[1] == 0 {
+		return r, fmt.Errorf("%w: no line shows the member IDs of both", ErrRefused)
+	}
+	front := []*cand{newCand(f)}
+	for n := range ls {
+		l := &ls[n]
+		next, tries, whys := explain(f, front, n, l)
+		r.Tried += tries
+		if len(next) == 0 {
+			return r, refused(ls, n, front, whys)
+		}
+		r.Lines++
+		r.Frontier = max(r.Frontier, len(next))
+		r.Most = max(r.Most, next[0].steps)
+		front = next
+	}
+	for t := front[0].trail; t != nil; t = t.prev {
+		r.Hidden++
+		r.Moves = append(r.Moves, Move{t.line, t.what})
+	}
+	slices.Reverse(r.Moves)
+	r.Blind = front[0].cost - r.Hidden
+	return r, nil
+}
+
+// match gives the line to c.
+func (c *cand) match(f *facts, l *Line) (n need, blind int) {
+	switch {
+	case l.Start != nil:
+		n = c.start(f, l)
+	case l.In.Kind == failover.Tick:
+		n, blind = c.tick(f, l)
+	default:
+		n = c.reply(f, l)
+	}
+	return n, blind
+}
+
+// explain finds the behaviours that go on with this line, cheapest first.
+func explain(f *facts, front []*cand, n int, l *Line) (found []*cand, tries int, whys map[string]int) {
+	v := &env{facts: f, line: n}
+	whys = map[string]int{}
+	seen, done := map[uint64]bool{}, map[uint64]bool{}
+	var levels [64][]*cand
+	base := front[0].cost
+	for _, c := range front {
+		c.steps = 0
+		base = min(base, c.cost)
+	}
+	push := func(c *cand, cost int) {
+		if cost < len(levels) {
+			levels[cost] = append(levels[cost], c)
+		}
+	}
+	for _, c := range front {
+		push(c, c.cost-base)
+	}
+	best := -1
+	for cost := 0; cost < len(levels); cost++ {
+		if best >= 0 && cost > best+slack {
+			break
+		}
+		for k := 0; k < len(levels[cost]); k++ {
+			c := levels[cost][k]
+			if key := c.key(); seen[key] {
+				continue
+			} else {
+				seen[key] = true
+			}
+			if tries++; tries > maxTries {
+				break
+			}
+			d := c.clone()
+			need, blind := d.match(f, l)
+			if !need.any() {
+				d.note(l.At)
+				d.cost = base + cost + blind
+				if key := d.key(); !done[key] {
+					done[key] = true
+					found = append(found, d)
+				}
+				if best < 0 || cost+blind < best {
+					best = cost + blind
+				}
+				if blind == 0 {
+					continue
+				}
+			} else {
+				whys[need.why]++
+			}
+			if c.steps >= maxHidden {
+				continue
+			}
+			v.hidden(c, &need, func(d *cand) {
+				d.note(l.At)
+				push(d, cost+1)
+			})
+		}
+	}
+	slices.SortStableFunc(found, func(a, b *cand) int { return cmp.Compare(a.cost, b.cost) })
+	return found[:min(len(found), maxFront)], tries, whys
+}
+
+func refused(ls []Line, n int, front []*cand, whys map[string]int) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n", &ls[n])
+	if e := ls[n].In; e != nil {
+		if raw, err := e.MarshalJSON(); err == nil {
+			fmt.Fprintf(&b, "  given %s\n", raw)
+		}
+	}
+	fmt.Fprintf(&b, "the lines before:\n")
+	for k := max(0, n-6); k < n; k++ {
+		fmt.Fprintf(&b, "  %s\n", &ls[k])
+	}
+	fmt.Fprintf(&b, "the first of %d behaviours up to there; hidden moves of late: %s\n%s", len(front), front[0].moves(max(0, n-20)), front[0])
+	fmt.Fprintf(&b, "instead, in the model:\n")
+	keys := slices.SortedFunc(maps.Keys(whys), func(x, y string) int { return whys[y] - whys[x] })
+	for _, k := range keys[:min(len(keys), 12)] {
+		fmt.Fprintf(&b, "  %5d× needs or finds: %s\n", whys[k], k)
+	}
+	return fmt.Errorf("%w: %s", ErrRefused, &b)
+}

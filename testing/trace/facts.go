@@ -1,0 +1,243 @@
+package trace
+
+import (
+	"slices"
+
+	"twok/arbiter"
+	"twok/internal/failover"
+	"twok/testing/explore"
+)
+
+// slots is how many entries of the model stand for all that lie between two indices that
+// matter. Members, tokens and leaders' first entries that no line shows have their places there.
+const slots = 8
+
+// facts is what the whole trace says before the first step of the model: which indices,
+// terms and members there are. Its foresight chooses among hidden moves; what is chosen is checked.
+type facts struct {
+	idx     []uint64 // indices that matter, ascending
+	at      []uint64 // where they are in the model
+	terms   []uint64 // all terms, ascending
+	cluster uint64
+	record  string
+	ids     [2]uint64   // the first members
+	later   [2][]uint64 // the IDs that the sites had after these, in order
+	third   []uint64    // members of neither
+	reads   [2][]dataRead
+	special map[arbiter.Position]bool // entries of the model that are no client's
+}
+
+type dataRead struct {
+	line int
+	d    failover.Data // in the model's values
+	who  uint64
+}
+
+func gather(ls []Line) *facts {
+	f := &facts{special: map[arbiter.Position]bool{}}
+	idx := map[uint64]bool{0: true, 1: true, 2: true}
+	terms := map[uint64]bool{0: true, 1: true}
+	pos := func(ps ...arbiter.Position) {
+		for _, p := range ps {
+			idx[p.Index], terms[p.Term] = true, true
+		}
+	}
+	record := func(r *arbiter.Record) {
+		if r.ID == "" {
+			return
+		}
+		if f.record == "" {
+			f.record, f.cluster = r.ID, r.ClusterID
+		}
+		pos(r.ClaimEnd, r.Fork, r.Confirmed)
+		idx[r.MarkIndex] = true
+		for _, h := range r.History {
+			pos(h.Fork)
+		}
+	}
+	var all []uint64
+	known := func(site int, id uint64) {
+		switch {
+		case id == 0 || id == f.ids[0] || id == f.ids[1] || slices.Contains(f.later[0], id) || slices.Contains(f.later[1], id):
+		case f.ids[site] == 0:
+			f.ids[site] = id
+		default:
+			f.later[site] = append(f.later[site], id)
+		}
+	}
+	seen := func(ids ...uint64) { all = append(all, ids...) }
+	for n := range ls {
+		l := &ls[n]
+		if l.In == nil {
+			pos(l.Start.Own.End, l.Start.Own.Fork)
+			continue
+		}
+		e := &l.In.Event
+		known(l.Site, e.Obs.Member)
+		known(l.Site, e.ID)
+		known(l.Site, e.List.Leftover)
+		seen(e.Obs.Voters.IDs[:]...)
+		seen(e.List.Voters.IDs[:]...)
+		seen(e.List.Stranger, e.Obs.Leader)
+		terms[e.Obs.Term], terms[e.Obs.Token.Term], terms[e.Token.Term], terms[e.Token.EntryTerm] = true, true, true, true
+		if f.cluster == 0 {
+			f.cluster = e.Obs.Cluster
+		}
+		record(&e.Record)
+		pos(e.Position)
+		if d := &e.Data; e.Kind == failover.DataRead && d.Problem == failover.None && d.Member != 0 {
+			known(l.Site, d.Member)
+			pos(d.Last)
+			idx[d.Commit], idx[d.Applied], idx[d.TokenIndex], idx[d.Past.More] = true, true, true, true
+			if d.First > 0 {
+				idx[d.First-1], idx[d.First] = true, true
+			}
+			terms[d.Term], terms[d.Asked], terms[d.Token.Term], terms[d.Token.EntryTerm] = true, true, true, true
+			for _, c := range d.Past.Newest {
+				pos(arbiter.Position{Index: c.Index, Term: c.Term})
+			}
+			seen(d.Confs.Remove[:]...)
+		}
+		for k := range l.Out {
+			a := &l.Out[k].Action
+			record(&a.Record)
+			idx[a.Index], terms[a.Term] = true, true
+			if a.Kind == failover.Rewrite {
+				known(l.Site, a.ID)
+			}
+		}
+	}
+	for i := range idx {
+		f.idx = append(f.idx, i)
+	}
+	slices.Sort(f.idx)
+	for k, i := range f.idx {
+		at := uint64(0)
+		if k > 0 {
+			at = f.at[k-1] + min(i-f.idx[k-1]-1, slots) + 1
+		}
+		f.at = append(f.at, at)
+	}
+	for t := range terms {
+		f.terms = append(f.terms, t)
+	}
+	slices.Sort(f.terms)
+	for _, id := range all {
+		if id != 0 && id != f.ids[0] && id != f.ids[1] && !slices.Contains(f.later[0], id) && !slices.Contains(f.later[1], id) && !slices.Contains(f.third, id) {
+			f.third = append(f.third, id)
+		}
+	}
+	for n := range ls {
+		l := &ls[n]
+		if l.In == nil {
+			continue
+		}
+		if d := l.In.Data; l.In.Kind == failover.DataRead && d.Problem == failover.None && d.Member != 0 {
+			m := f.data(d)
+			f.reads[l.Site] = append(f.reads[l.Site], dataRead{n, m, d.Member})
+			if m.TokenIndex != 0 {
+				f.special[arbiter.Position{Index: m.TokenIndex, Term: m.Token.EntryTerm}] = true
+			}
+			for _, c := range m.Past.Newest {
+				if c.Index > 2 {
+					f.special[arbiter.Position{Index: c.Index, Term: c.Term}] = true
+				}
+			}
+		}
+	}
+	return f
+}
+
+// next is what site i's data say the next time that they are read, on line n or later.
+func (f *facts) next(i, n int, who uint64) *failover.Data {
+	for k := range f.reads[i] {
+		if r := &f.reads[i][k]; r.line >= n {
+			if r.who != who {
+				return nil
+			}
+			return &r.d
+		}
+	}
+	return nil
+}
+
+// index is where an index of etcd's log is in the model's.
+func (f *facts) index(v uint64) uint64 {
+	k, ok := slices.BinarySearch(f.idx, v)
+	if ok {
+		return f.at[k]
+	}
+	return f.at[k-1] + min(v-f.idx[k-1], slots)
+}
+
+// term is the model's term for one of etcd's. Both have the same order.
+func (f *facts) term(v uint64) uint64 {
+	k, _ := slices.BinarySearch(f.terms, v)
+	return uint64(k)
+}
+
+func (f *facts) pos(p arbiter.Position) arbiter.Position {
+	return arbiter.Position{Index: f.index(p.Index), Term: f.term(p.Term)}
+}
+
+func (f *facts) clusterOf(v uint64) uint64 {
+	if v == f.cluster && v != 0 {
+		return explore.Cluster
+	}
+	return v
+}
+
+func (f *facts) recordOf(v string) string {
+	if v == f.record && v != "" {
+		return explore.RecordID
+	}
+	return v
+}
+
+func (f *facts) token(t failover.Token) failover.Token {
+	t.Term, t.EntryTerm = f.term(t.Term), f.term(t.EntryTerm)
+	t.Cluster, t.RecordID = f.clusterOf(t.Cluster), f.recordOf(t.RecordID)
+	return t
+}
+
+func (f *facts) data(d failover.Data) failover.Data {
+	d.Name, d.Cluster = "", f.clusterOf(d.Cluster)
+	d.Term, d.Asked = f.term(d.Term), f.term(d.Asked)
+	d.Commit, d.Applied, d.Last = f.index(d.Commit), f.index(d.Applied), f.pos(d.Last)
+	d.Snap, d.First, d.TokenIndex = 0, f.index(d.First), f.index(d.TokenIndex)
+	d.Token = f.token(d.Token)
+	d.Tail.RecordID = f.recordOf(d.Tail.RecordID)
+	d.Past.More = f.index(d.Past.More)
+	if d.Past.More <= d.TokenIndex {
+		d.Past.More = 0
+	}
+	for k := range d.Past.Newest {
+		c := &d.Past.Newest[k]
+		c.Index, c.Term = f.index(c.Index), f.term(c.Term)
+		if c.Index <= d.TokenIndex {
+			*c = failover.Change{} // what came before the token is asked for by no rule
+		}
+	}
+	return d
+}
+
+// bare is the record without what is for people and without nonces.
+func bare(r arbiter.Record) arbiter.Record {
+	r.Nonce, r.ClaimNonce, r.Reason, r.Extra, r.Survivor.Name = "", "", "", "", ""
+	r.CreatedAt, r.ClaimedAt, r.WrittenAt, r.ConfirmedAt, r.WholeAt = 0, 0, 0, 0, 0
+	for k := range r.History {
+		r.History[k].At, r.History[k].Extra = 0, ""
+	}
+	return r
+}
+
+// rec is a real record in the model's values, bare.
+func (f *facts) rec(r arbiter.Record) arbiter.Record {
+	r = bare(r)
+	r.ID, r.ClusterID = f.recordOf(r.ID), f.clusterOf(r.ClusterID)
+	r.ClaimEnd, r.Fork, r.Confirmed, r.MarkIndex = f.pos(r.ClaimEnd), f.pos(r.Fork), f.pos(r.Confirmed), f.index(r.MarkIndex)
+	for k := range r.History {
+		r.History[k].Fork = f.pos(r.History[k].Fork)
+	}
+	return r
+}

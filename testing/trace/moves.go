@@ -1,0 +1,229 @@
+package trace
+
+import (
+	"fmt"
+
+	"twok/arbiter"
+	"twok/internal/failover"
+	"twok/testing/explore"
+)
+
+// env makes the hidden moves: what happened between two lines and no agent wrote down. Every
+// one is a move of the explorer or several in a row; foresight (facts) only says how
+// far a log grows, how much is on disk and what a new member's ID is.
+type env struct {
+	*facts
+	line int // that is to be explained
+}
+
+// leader is the node that leads in the highest term.
+func leader(w *explore.World) int {
+	l := -1
+	for i := range w.Nodes {
+		if w.Leads(i) && (l < 0 || w.Nodes[i].Term > w.Nodes[l].Term) {
+			l = i
+		}
+	}
+	return l
+}
+
+func (f *facts) isSpecial(index int, term uint32) bool {
+	return f.special[arbiter.Position{Index: uint64(index), Term: uint64(term)}]
+}
+
+// limit is how long the log of node i gets while this leader leads, as far as that is known.
+func (v *env) limit(w *explore.World, i, l int) int {
+	if i < 2 {
+		if d := v.next(i, v.line, w.Nodes[i].ID); d != nil && d.Last.Term == uint64(w.Nodes[l].Term) {
+			return int(d.Last.Index)
+		}
+	}
+	return 1 << 30
+}
+
+// fill lets clients write until the log of leader l has this length.
+func (v *env) fill(w *explore.World, l, upto int) bool {
+	upto = min(upto, v.limit(w, l, l))
+	did := false
+	for n := &w.Nodes[l]; len(n.Log) < upto; did = true {
+		if v.isSpecial(len(n.Log)+1, n.Term) || !w.Put(l) {
+			break
+		}
+	}
+	return did
+}
+
+// flow lets the leader send, hear, commit and apply all that it can.
+func (v *env) flow(w *explore.World) bool {
+	did := false
+	for range 4 {
+		again := false
+		l := leader(w)
+		for j := range w.Nodes {
+			if l >= 0 && w.Leads(l) && j != l {
+				again = w.SendTo(l, j, v.limit(w, j, l), true) || again
+			}
+		}
+		for i := range w.Nodes {
+			if w.Alive(i) {
+				again = w.ApplyAll(i) || again
+			}
+		}
+		if !again {
+			break
+		}
+		did = true
+	}
+	return did
+}
+
+// prepare brings the logs to the length that they are known to have at the end of this
+// leader's time, before something ends it.
+func (v *env) prepare(w *explore.World) {
+	l := leader(w)
+	if l < 0 || l > 1 {
+		return
+	}
+	if n := v.limit(w, 1-l, l); n < 1<<30 {
+		v.fill(w, l, n)
+		v.flow(w)
+	}
+	if n := v.limit(w, l, l); n < 1<<30 {
+		v.fill(w, l, n)
+	}
+}
+
+// flush writes what the disk of node i is known to hold the next time that it is read.
+func (v *env) flush(w *explore.World, i int) {
+	if i > 1 {
+		return
+	}
+	d := v.next(i, v.line, w.Nodes[i].ID)
+	if d == nil {
+		w.Flush(i, 1<<30, 1<<30)
+		return
+	}
+	w.Flush(i, int(d.Commit), int(d.Applied))
+	if d.First > 0 {
+		w.CompactTo(i, int(d.First)-1)
+	}
+}
+
+// effect carries out what agent i has out.
+func (v *env) effect(c *cand, i, slot int, how explore.How) bool {
+	w := &c.w
+	a := w.Sites[i].Out[slot]
+	if a == nil {
+		return false
+	}
+	switch a.Kind {
+	case failover.ReadRecord, failover.LookAtList, failover.Sample, failover.Preflight, failover.Tidy:
+		return false // without effect: see pure
+	case failover.Stop:
+		if w.Alive(i) {
+			v.prepare(w)
+			v.flush(w, i)
+		}
+	case failover.Restart:
+		v.flush(w, i)
+	case failover.AddLearner:
+		if n := c.added[i]; n < len(v.later[i]) {
+			w.IDs = v.later[i][n] - 1
+		} else {
+			w.IDs = max(w.IDs, 1<<63) + 1
+		}
+	}
+	if !w.Effect(i, slot, how) {
+		return false
+	}
+	if a.Kind == failover.AddLearner && w.Nodes[1-i].Leader {
+		c.added[i]++
+	}
+	return true
+}
+
+// hidden tries every move that may lead on from c, and gives those that could be made to each.
+func (v *env) hidden(c *cand, n *need, each func(*cand)) {
+	try := func(name string, move func(d *cand) bool) {
+		d := c.clone()
+		if !move(d) || d.w.Broken() {
+			return
+		}
+		d.did(v.line, "%s", name)
+		d.steps++
+		each(d)
+	}
+	op := func(name string, o explore.Op, a int) {
+		try(name, func(d *cand) bool { return d.w.Apply(explore.Move{Op: o, A: uint8(a)}) })
+	}
+	hows := []explore.How{explore.OK, explore.Lose, explore.Later}
+	for i, site := range []string{"a", "b"} {
+		for slot := range 2 {
+			a := c.w.Sites[i].Out[slot]
+			if a == nil {
+				continue
+			}
+			for _, how := range hows {
+				switch a.Kind {
+				case failover.Swap, failover.AddLearner, failover.RemoveLearner, failover.Promote, failover.WriteToken, failover.Rewrite:
+				default:
+					if how != explore.OK {
+						continue
+					}
+				}
+				try(fmt.Sprintf("%s of %s is carried out (%s)", a.Kind, site, how), func(d *cand) bool { return v.effect(d, i, slot, how) })
+			}
+		}
+	}
+	if n.commit > 0 {
+		try(fmt.Sprintf("clients write up to %d", n.commit), func(d *cand) bool {
+			l := leader(&d.w)
+			return l >= 0 && (v.fill(&d.w, l, n.commit) || v.flow(&d.w)) && (v.flow(&d.w) || true)
+		})
+	}
+	try("the leader's messages arrive", func(d *cand) bool { return v.flow(&d.w) })
+	if c.w.Link {
+		try("the link is cut", func(d *cand) bool { v.prepare(&d.w); return d.w.Apply(explore.Move{Op: explore.Cut}) })
+	} else {
+		op("the link is healed", explore.Heal, 0)
+	}
+	for i, site := range []string{"a", "b", "c"} {
+		if c.w.Nodes[i].ID == 0 {
+			continue
+		}
+		try("etcd "+site+" starts", func(d *cand) bool { return d.w.Up(i) })
+		try("etcd "+site+" ends", func(d *cand) bool {
+			if !d.w.Alive(i) {
+				return false
+			}
+			v.prepare(&d.w)
+			v.flush(&d.w, i)
+			return d.w.Down(i)
+		})
+		try(site+" is elected", func(d *cand) bool {
+			d.w.ApplyAll(i)
+			if !d.w.Apply(explore.Move{Op: explore.Elect, A: uint8(i)}) {
+				return false
+			}
+			v.flow(&d.w)
+			return true
+		})
+		op(site+" is elected and does not hear of it", explore.ElectLost, i)
+		try(site+" steps down", func(d *cand) bool {
+			if !d.w.Leads(i) || d.w.Reaches(i) {
+				return false
+			}
+			v.prepare(&d.w)
+			return d.w.Apply(explore.Move{Op: explore.StepDown, A: uint8(i)})
+		})
+		op(site+" learns that it was removed", explore.Learn, i)
+	}
+	for k := range c.w.Late {
+		if c.w.Late[k] != nil {
+			op("the store applies a late swap", explore.Apply1, k)
+		}
+	}
+	if c.w.Txn != nil {
+		op("a late token transaction arrives", explore.Arrive, 0)
+	}
+}
