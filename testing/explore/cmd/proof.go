@@ -50,7 +50,7 @@ func (c *command) prove(out io.Writer) error {
 		{"the pair", explore.Options{}, 0.2},
 		{"with people and rare events", explore.Options{Operators: true, Rare: true}, 0.2},
 		{"with logs that are read from a snapshot", explore.Options{Rare: true, Compaction: true}, 0.1},
-		{"with a third member", explore.Options{Third: true, Rare: true}, 0.2},
+		{"with a third member, and logs that are read from a snapshot", explore.Options{Third: true, Rare: true, Compaction: true}, 0.2},
 	}
 	for _, p := range parts {
 		fmt.Fprintf(out, "every schedule, %s:\n", p.name)
