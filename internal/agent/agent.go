@@ -147,7 +147,7 @@ func (a *Agent) dataDir(ctx context.Context) error {
 // loop owns the core's state.
 func (a *Agent) loop(ctx, life context.Context) {
 	s := failover.New(a.cfg.Params(), a.mem.own())
-	a.trace.step(startLine(s, false))
+	a.trace.step(startLine(s, a.mem.seen(), false))
 	defer a.trace.flush()
 	t := time.NewTicker(a.cfg.Tick)
 	defer t.Stop()

@@ -84,7 +84,7 @@ func Survive(ctx context.Context, cfg Config, dryRun bool) (res Survival, err er
 
 	s := failover.New(cfg.Params(), mem.own())
 	s.Phase, s.Site = failover.Stopping, failover.Stop
-	a.trace.step(startLine(s, true))
+	a.trace.step(startLine(s, a.mem.seen(), true))
 	defer a.trace.flush()
 	todo := []failover.Action{{Kind: failover.Stop}}
 	var cause error

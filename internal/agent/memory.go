@@ -102,6 +102,13 @@ func (m *memory) setOwn(o failover.Own) error {
 	})
 }
 
+// seen is what see has noted. The map is not changed any more.
+func (m *memory) seen() map[string]uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.d.Seen
+}
+
 // see returns the highest generation read before for this record, and notes this one (P17).
 func (m *memory) see(recordID string, generation uint64) (before uint64, err error) {
 	err = m.change(func(d *memoryFile) bool {

@@ -47,9 +47,10 @@ type Line struct {
 
 // Start is what an agent starts with.
 type Start struct {
-	Params failover.Params `json:"params"`
-	Own    failover.Own    `json:"own"`
-	ByHand bool            `json:"by_hand,omitempty"` // a claim by hand: it begins with Stop
+	Params failover.Params   `json:"params"`
+	Own    failover.Own      `json:"own"`
+	Seen   map[string]uint64 `json:"seen"`              // generations, by record
+	ByHand bool              `json:"by_hand,omitempty"` // a claim by hand: it begins with Stop
 }
 
 // Given is an event of the core. Fields that are zero are left out.
@@ -144,11 +145,11 @@ type forkOf struct {
 
 var outcomes = map[failover.Outcome]string{failover.Unknown: "unknown", failover.Done: "done", failover.Conflict: "conflict", failover.Failed: "failed"}
 
-func startLine(s failover.State, byHand bool) Line {
+func startLine(s failover.State, seen map[string]uint64, byHand bool) Line {
 	now := time.Now()
 	return Line{
 		T: now.UnixMilli(), At: now.UnixNano(), From: s.Phase.String(), Event: "start", To: s.Phase.String(), Actions: []string{}, Reason: s.Why.String(),
-		Start: &Start{Params: s.P, Own: s.Mine, ByHand: byHand},
+		Start: &Start{Params: s.P, Own: s.Mine, Seen: seen, ByHand: byHand},
 	}
 }
 

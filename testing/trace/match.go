@@ -406,19 +406,22 @@ func (c *cand) sameReply(f *facts, e *failover.Event, real failover.Event, n *ne
 	}
 }
 
-// start begins an agent.
+// start begins an agent, with the memory that it finds. That may be lost, all of it (F9).
 func (c *cand) start(f *facts, l *Line) (n need) {
 	i := l.Site
 	own, s := l.Start.Own, &c.w.Sites[i]
-	if a := s.Out[0]; a != nil && a.Kind == failover.ReadRecord {
-		s.Seen = max(s.Seen, c.w.Rec.Generation) // it may have been read and remembered
-	}
+	read := s.Out[0] != nil && s.Out[0].Kind == failover.ReadRecord
+	seen := l.Start.Seen[f.record]
 	switch {
-	case own == (failover.Own{}):
-		s.Own, s.Seen = own, 0 // its memory may be lost (F9)
+	case own == (failover.Own{}) && seen == 0:
+		s.Own, s.Seen = own, 0
 	case own.Generation != s.Own.Generation || f.pos(own.End) != s.Own.End || f.pos(own.Fork) != s.Own.Fork || !c.claim(own.Nonces[0], s.Own.Nonces[0]):
 		n.say("it remembers another claim than the model: generation %d, not %d", own.Generation, s.Own.Generation)
-		return n
+	case seen == s.Seen:
+	case read && seen > s.Seen && seen <= c.w.Rec.Generation: // the reply to the last read was never told
+		s.Seen = seen
+	default:
+		n.say("it remembers the generation %d, the model %d", seen, s.Seen)
 	}
 	c.w.Begin(i, l.Start.Params)
 	c.last[i] = failover.Obs{}
