@@ -278,11 +278,11 @@ func accept(members map[uint64]ConfMember, gone map[uint64]bool, ch ConfChange) 
 		if ok || urlTaken(members, ch) {
 			return false
 		}
-		m = ConfMember{ID: ch.ID, Learner: ch.Kind == ChangeAddLearner || ch.Learner, PeerURLs: ch.PeerURLs}
+		m = ConfMember{ID: ch.ID, Learner: ch.Kind == ChangeAddLearner, PeerURLs: ch.PeerURLs}
 		m.maybe = m.Learner && hasLearner(members)
 		members[ch.ID] = m
 	case ChangePromote:
-		if !ok || !m.Learner {
+		if !m.Learner { // a voter, or nobody
 			return false
 		}
 		m.Learner = false

@@ -58,7 +58,7 @@ func Eligible(rec arbiter.Record, d Data, seen uint64) (Ground, Reason) {
 		return ByToken, None
 	case named:
 		return NoGround, byName
-	case byToken == TokenGeneration && rec.Survivor.ID != 0 && rec.Generation > d.Token.Generation:
+	case byToken == TokenGeneration && rec.Survivor.ID != 0: // a higher one was refused above
 		return NoGround, NamedOther
 	}
 	return NoGround, byToken
@@ -128,7 +128,7 @@ func tokenGround(rec arbiter.Record, d Data) Reason {
 		return LogCompacted // who was a voter since the token was written, nobody can tell
 	case t.EntryTerm != t.Term:
 		return TokenLate
-	case d.Confs.Others > 1 || (d.Confs.Others == 1 && d.Confs.Other != t.Other(d.Member)):
+	case d.Confs.Others != 1 || d.Confs.Other != t.Other(d.Member):
 		return ThirdVoter
 	case d.Past.crowded(d.Member, d.Confs.Applied, d.TokenIndex, func(Change) bool { return false }):
 		return TokenOutlived
@@ -193,7 +193,7 @@ func KeepLog(rec arbiter.Record, d Data) Reason {
 		switch {
 		case !ok:
 			return TokenGeneration
-		case h.Fork.Index == 0 || d.Committed() >= h.Fork.Index:
+		case d.Committed() >= h.Fork.Index: // at zero too: a fork that is not known
 			return RolledBack
 		}
 		g = h.Last + 1
