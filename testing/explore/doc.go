@@ -15,8 +15,10 @@
 // leases: the model grants every vote that Raft allows). A learner with an empty log gets a
 // snapshot of what its leader has applied.
 //
-// Not in the model: messages that are delivered out of order or after a later one, disks that lose what was
-// synced (A2), two copies of one data directory, forced claims, rebinding, more than one removal under
+// With A1 off the store may be rolled back, with A2 off a disk may lose the last entries that it synced: no rule
+// closes either, the schedules in testdata show what the rules catch.
+//
+// Not in the model: messages that are delivered out of order or after a later one, two copies of one data directory, forced claims, rebinding, more than one removal under
 // way. The simulation (testing/sim) has the first; the others are assumptions or operators' deeds.
 //
 // # Properties

@@ -47,12 +47,13 @@ const (
 	DropDrained
 	Undrain
 	Rollback // the store forgets the last claim (A1 off)
+	LoseLast // etcd A crashes and its disk has lost the last entry, which it had synced (A2 off)
 	numOps
 )
 
 var opNames = [numOps]string{"cut", "heal", "far-cut", "far-heal", "elect", "lead", "elect-lost", "step-down", "send", "send-all", "rep", "apply",
 	"persist", "restart", "compact", "sync", "put", "learn", "run", "tick", "do", "go", "deliver", "die", "forget", "due", "late-swap", "late-token",
-	"add-third", "drop-third", "drop-other", "drain", "drop-drained", "undrain", "rollback"}
+	"add-third", "drop-third", "drop-other", "drain", "drop-drained", "undrain", "rollback", "lose-last"}
 
 // Move is one step of the environment or of an agent.
 type Move struct {
@@ -178,6 +179,10 @@ func (x Options) moves() (ms []Move) {
 			}
 		case Rollback:
 			if !x.Off.has(A1) {
+				continue
+			}
+		case LoseLast:
+			if !x.Off.has(A2) {
 				continue
 			}
 		case Persist: // a restart says what is on disk
@@ -322,6 +327,8 @@ func (w *World) apply(m Move, a, b int) bool {
 		return true
 	case Arrive:
 		return w.arrive()
+	case LoseLast:
+		return w.loseLast(a)
 	}
 	return w.operator(m, a)
 }

@@ -255,7 +255,7 @@ func (w *World) replicate(i, j int, all bool) bool {
 	if len(f.Log) == 0 { // a snapshot
 		k := l.Applied
 		f.Log = l.Log[:k:k]
-		f.Commit, f.Applied, f.HS, f.DB = k, k, k, k
+		f.Commit, f.Applied, f.HS, f.DB, f.Snap = k, k, k, k, k
 		if !all {
 			return true
 		}
@@ -352,6 +352,20 @@ func (w *World) halt(i int) {
 	n.Leader, n.Match, n.Pending = false, [3]int{}, 0
 	n.Commit = min(n.HS, len(n.Log))
 	n.Applied = min(n.DB, n.Commit)
+}
+
+// loseLast: the disk lied (A2). The hard state's term and vote are older and stay.
+func (w *World) loseLast(i int) bool {
+	n := &w.Nodes[i]
+	k := len(n.Log) - 1
+	if !w.Off.has(A2) || !w.alive(i) || k <= n.Snap || k < 1 {
+		return false
+	}
+	w.persist(i)
+	n.Log = n.Log[:k:k]
+	n.HS, n.DB = min(n.HS, k), min(n.DB, k)
+	w.boot(i)
+	return true
 }
 
 // boot starts an etcd on its disk.

@@ -57,6 +57,9 @@ func TestReplay(t *testing.T) {
 				if m.Op == Rollback {
 					continue // A1
 				}
+				if s.Off.has(A2) {
+					on.Off = Without(A2) // and the rule on
+				}
 				v := *on
 				if v.Apply(m) {
 					on = &v

@@ -34,14 +34,17 @@ const (
 	P8Term                   // the append in the same term
 	P8Truncate               // the append truncates what is not known to be committed
 	P10Confirm               // a learner is added before the first confirmation
+	P10Index                 // a log that ends below the confirmation will do
 	P13                      // the log is always kept
 	P14Leads                 // through any member
 	P14Lists                 // without the two local lists
 	P14Txn                   // without a transaction
 	P14Conn                  // over a connection that outlives etcd
+	P15                      // the commit mark is not looked at
 	P16                      // a record that names somebody else is not looked at
 	P17                      // no memory of the highest generation (with a store that is rolled back)
 	A1                       // the store may be rolled back
+	A2                       // a disk may lose what it synced
 	P19Flag                  // the token is written in spite of the drain flag
 	P19Whole                 // a drain claims although the pair is not whole
 	P19Leads                 // the other member is removed although the survivor does not lead
@@ -50,8 +53,8 @@ const (
 
 var switchNames = [numSwitches]string{
 	"A0", "P1", "P1.nonce", "P2", "P4.generation", "P4.applied", "P4.names", "P4.term", "P4.end", "P4.whole", "P4.tail",
-	"P5.every", "P5.pair", "P5.log", "P7.stop", "P7.order", "P7.own", "P8.term", "P8.truncate", "P10.confirm", "P13",
-	"P14.leads", "P14.lists", "P14.transaction", "P14.connection", "P16", "P17", "A1", "P19.flag", "P19.whole", "P19.leads",
+	"P5.every", "P5.pair", "P5.log", "P7.stop", "P7.order", "P7.own", "P8.term", "P8.truncate", "P10.confirm", "P10.index", "P13",
+	"P14.leads", "P14.lists", "P14.transaction", "P14.connection", "P15", "P16", "P17", "A1", "A2", "P19.flag", "P19.whole", "P19.leads",
 }
 
 func (s Switch) String() string { return switchNames[s] }
@@ -137,6 +140,10 @@ func (s Switches) event(w *World, i int, e *failover.Event) {
 		switch {
 		case s.has(P4End) && c.Phase == failover.Deciding:
 			rec.ClaimEnd.Index, rec.ClaimEnd.Term = 0, 0
+		case s.has(P10Index) && c.Phase == failover.Deciding:
+			rec.Confirmed.Index, rec.Confirmed.Term = 0, 0
+		case s.has(P15) && c.Phase == failover.Deciding:
+			rec.MarkGeneration = 0
 		case s.has(P4Whole) && c.Phase == failover.Deciding:
 			rec.WholeGeneration = 0
 		case (s.has(P1Nonce) || s.has(P7Own)) && c.Phase == failover.Claiming && rec.Survivor.ID == c.Data.Member:
