@@ -167,7 +167,7 @@ func (r Reason) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
 // Reasons lists all reasons but None, for status pages and tests.
 func Reasons() []Reason {
-	rs := make([]Reason, 0, numReasons-1)
+	var rs []Reason
 	for r := None + 1; r < numReasons; r++ {
 		rs = append(rs, r)
 	}

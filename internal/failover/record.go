@@ -63,7 +63,6 @@ func withHistory(rec, next arbiter.Record) arbiter.Record {
 	for n < arbiter.HistoryLen && rec.History[n].First != 0 {
 		n++
 	}
-	next.History = rec.History
 	if n > 0 {
 		last := &next.History[n-1]
 		if last.Survivor == next.Survivor.ID && last.Last == rec.Generation && rec.WholeGeneration != rec.Generation {
