@@ -123,7 +123,8 @@ func freeBytes(dir string) (uint64, error) {
 // record of index 0 that etcd writes into every new log, and nothing else. An
 // etcd started on it, without snap/db, is a member with that ID that knows
 // nothing and learns everything from the leader. walDir must not exist or be
-// empty; it appears complete or not at all.
+// empty; it appears complete or not at all. After an error it may be there,
+// complete: a second call then returns ErrExists.
 //
 // Errors: ErrExists, ErrNoSpace, or of the file system.
 func CreateEmpty(lg *zap.Logger, walDir string, md Metadata) (err error) {
@@ -149,6 +150,10 @@ func CreateEmpty(lg *zap.Logger, walDir string, md Metadata) (err error) {
 	if err := adoptOwner(walDir); err != nil {
 		return err
 	}
+	// etcd's code syncs the segment and the directory above, not the one between.
+	if err := syncDir(walDir); err != nil {
+		return fmt.Errorf("create WAL %s: %w", walDir, err)
+	}
 	if got, err := ReadMetadata(walDir); err != nil || got != md {
 		return fmt.Errorf("create WAL %s: it reads back as %s: %w", walDir, got, err)
 	}
@@ -172,8 +177,8 @@ func create(lg *zap.Logger, walDir string, md Metadata) (err error) {
 }
 
 // Exchange swaps the names a and b in one step (renameat2, RENAME_EXCHANGE) and
-// syncs both parents. Both must exist. After an error of the sync the exchange
-// has happened but may not survive a power failure.
+// syncs both parents. Both must exist. After an error of the sync, which says so,
+// the exchange has happened but may not survive a power failure.
 //
 // Errors: ErrCannotExchange, or of the file system.
 func Exchange(a, b string) error {
@@ -189,14 +194,12 @@ func Exchange(a, b string) error {
 	case err != nil:
 		return fmt.Errorf("%s: %w", op, err)
 	}
-	if err := syncDir(filepath.Dir(a)); err != nil {
-		return fmt.Errorf("%s: %w", op, err)
+	err = syncDir(filepath.Dir(a))
+	if filepath.Dir(a) != filepath.Dir(b) {
+		err = errors.Join(err, syncDir(filepath.Dir(b)))
 	}
-	if filepath.Dir(a) == filepath.Dir(b) {
-		return nil
-	}
-	if err := syncDir(filepath.Dir(b)); err != nil {
-		return fmt.Errorf("%s: %w", op, err)
+	if err != nil {
+		return fmt.Errorf("%s: they were exchanged, but a power failure may undo it: %w", op, err)
 	}
 	return nil
 }

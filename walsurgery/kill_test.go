@@ -97,23 +97,30 @@ func sameEntry(a, b Entry) bool {
 		a.Change.Type == b.Change.Type && a.Change.NodeID == b.Change.NodeID && string(a.Change.Context) == string(b.Change.Context)
 }
 
-// idles starts etcd, whose peer is away, sees that it comes up and that it is
-// alive half a second, several election timeouts, later.
-func idles(t testing.TB, m *member) {
+// idles starts etcd on each member, whose peer is away, sees that it comes up and
+// that it is alive half a second, several election timeouts, later. Then it kills them.
+func idles(t testing.TB, members ...*member) {
 	t.Helper()
-	m.start()
-	m.eventually("peer port", m.peerUp)
-	select {
-	case <-m.dead:
-		t.Fatalf("etcd died on the result of a killed operation:\n%s", m.log())
-	case <-time.After(500 * time.Millisecond):
+	for _, m := range members {
+		m.start()
 	}
-	if err := m.peerUp(context.Background()); err != nil {
-		t.Fatal(err)
+	for _, m := range members {
+		m.eventually("peer port", m.peerUp)
 	}
-	m.kill()
-	if log := m.log(); strings.Contains(log, "panic") {
-		t.Fatalf("etcd panicked:\n%s", log)
+	time.Sleep(500 * time.Millisecond)
+	for _, m := range members {
+		select {
+		case <-m.dead:
+			t.Fatalf("etcd died on the result of a killed operation:\n%s", m.log())
+		default:
+		}
+		if err := m.peerUp(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		m.kill()
+		if log := m.log(); strings.Contains(log, "panic") {
+			t.Fatalf("etcd panicked:\n%s", log)
+		}
 	}
 }
 

@@ -300,7 +300,8 @@ func (l *Log) Term(index uint64) (uint64, bool) {
 	return 0, false
 }
 
-// Close releases the files and, after Open, the lock. It may be called twice.
+// Close releases the files and, after Open, the lock, also when it returns an
+// error of the last sync. It may be called twice.
 func (l *Log) Close() error {
 	l.s.close()
 	w := l.w
@@ -314,6 +315,10 @@ func (l *Log) Close() error {
 func closeWAL(dir string, w *wal.WAL) (err error) {
 	defer guard("close WAL", dir, &err)
 	if err := w.Close(); err != nil {
+		// etcd's Close keeps its locks when its last sync fails, and then neither
+		// etcd nor another Open gets them while this process lives.
+		w.SetUnsafeNoFsync()
+		_ = w.Close()
 		return fmt.Errorf("close WAL %s: %w", dir, err)
 	}
 	return nil

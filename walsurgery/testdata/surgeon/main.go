@@ -1,5 +1,13 @@
 // Command surgeon runs one operation of walsurgery in a process of its own, so
-// that a test can kill it at a named step. Built with -tags failpoints.
+// that a test can kill it or make a call of it fail. Built with -tags failpoints.
+//
+// It says on the standard output when the operation has succeeded, before it closes
+// the log. Exit status: 0 done, 1 failed with an error as walsurgery promises it,
+// 3 with another one.
+//
+// SURGEON_SEGMENT is the size of a segment. With SURGEON_AGAIN a failed operation
+// is done once more in the same process, as the agent does it; the exit status is
+// that of the second time.
 package main
 
 import (
@@ -7,6 +15,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"syscall"
 
 	"go.etcd.io/etcd/server/v3/storage/wal"
 
@@ -15,10 +24,32 @@ import (
 )
 
 func main() {
-	if err := run(os.Args[1:]); err != nil {
+	err := run(os.Args[1:])
+	if err != nil && os.Getenv("SURGEON_AGAIN") != "" {
+		fmt.Fprintln(os.Stderr, "surgeon: the first time:", err)
+		err = run(os.Args[1:])
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "surgeon:", err)
+		if !promised(err) {
+			os.Exit(3)
+		}
 		os.Exit(1)
 	}
+}
+
+// promised tells whether err is a sentinel of walsurgery or an error of the
+// operating system.
+func promised(err error) bool {
+	for _, s := range []error{walsurgery.ErrNoWAL, walsurgery.ErrLocked, walsurgery.ErrCorrupt, walsurgery.ErrUnexpectedFormat,
+		walsurgery.ErrNoSpace, walsurgery.ErrStalePlan, walsurgery.ErrCannotExchange, walsurgery.ErrExists, walsurgery.ErrClosed,
+		failpoint.ErrInjected} {
+		if errors.Is(err, s) {
+			return true
+		}
+	}
+	var errno syscall.Errno
+	return errors.As(err, &errno)
 }
 
 func run(args []string) error {
@@ -55,13 +86,22 @@ func run(args []string) error {
 		if err == nil {
 			err = l.Apply(p)
 		}
+		if err == nil {
+			fmt.Println("applied")
+		}
 		return errors.Join(err, l.Close())
 	case len(args) == 3 && args[0] == "rewrite":
 		aside, err := walsurgery.RewriteID(nil, args[1], ids[0])
-		fmt.Println(aside)
+		if err == nil {
+			fmt.Println(aside)
+		}
 		return err
 	case len(args) == 4 && args[0] == "create":
-		return walsurgery.CreateEmpty(nil, args[1], walsurgery.Metadata{MemberID: ids[0], ClusterID: ids[1]})
+		err := walsurgery.CreateEmpty(nil, args[1], walsurgery.Metadata{MemberID: ids[0], ClusterID: ids[1]})
+		if err == nil {
+			fmt.Println("created")
+		}
+		return err
 	}
 	return fmt.Errorf("usage: surgeon list | append WAL ID... | rewrite WAL ID | create WAL ID CLUSTER, not %q", args)
 }

@@ -1,0 +1,160 @@
+package walsurgery
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"twok/walsurgery/internal/systrace"
+)
+
+// failures are the ways in which a call can fail, or do less than it was asked to.
+func failures(o systrace.Op) []systrace.Fault {
+	fail := func(errs ...syscall.Errno) (out []systrace.Fault) {
+		for _, e := range errs {
+			out = append(out, systrace.Fault{At: o.Key(), Do: systrace.Fail, Err: e})
+		}
+		return out
+	}
+	switch {
+	case o.Read, o.Syncs():
+		return fail(unix.EIO)
+	case o.Writes():
+		out := fail(unix.EIO, unix.ENOSPC)
+		n := o.Len
+		if o.Ret > 0 {
+			n = min(n, o.Ret)
+		}
+		if n > 1 {
+			out = append(out, systrace.Fault{At: o.Key(), Do: systrace.Short, Len: n / 2})
+		}
+		cuts := tears(o) // a full disk ends at a block
+		if !strings.HasSuffix(o.Path, ".wal") || !strings.HasPrefix(o.Path, "wal/") {
+			cuts = append(cuts, n/2)
+		}
+		for _, at := range cuts {
+			out = append(out, systrace.Fault{At: o.Key(), Do: systrace.ShortFail, Len: at, Err: unix.ENOSPC})
+		}
+		return out
+	case o.Call == "fallocate":
+		return fail(unix.EIO, unix.ENOSPC, unix.EOPNOTSUPP)
+	case o.Call == "renameat2":
+		return fail(unix.EIO, unix.ENOSPC, unix.EXDEV, unix.EINVAL, unix.EBUSY)
+	case strings.HasPrefix(o.Call, "fchown"), strings.HasPrefix(o.Call, "fchmod"):
+		return fail(unix.EPERM)
+	}
+	return fail(unix.EIO, unix.ENOSPC)
+}
+
+// Every call that changes the disk fails, once, with the errors that it can have: of
+// the append, of one that begins segments, of the repair, of the rewrite and of
+// CreateEmpty. The operation completes or returns an error of its documented kinds;
+// never after a sync or a write that failed does it report success; the log is one
+// that Raft could have written; done again, by another process or by the same, it
+// completes.
+//
+// Rules: P8, P9, P12, P13.
+func TestEveryCallFails(t *testing.T) {
+	for n, op := range append(operations(), createOp()) {
+		for v, version := range versions {
+			if v != n%len(versions) && !long() {
+				continue // the calls are the same for the logs of each
+			}
+			t.Run(op.name+"/"+version, func(t *testing.T) {
+				t.Parallel()
+				failEverywhere(t, op, version, false)
+			})
+		}
+	}
+}
+
+// The same for calls that only look: with TWOK_LONG.
+//
+// Rules: P6.
+func TestEveryLookFails(t *testing.T) {
+	if !long() {
+		t.Skip("TWOK_LONG is not set")
+	}
+	for n, op := range append(operations(), createOp()) {
+		version := versions[n%len(versions)]
+		t.Run(op.name+"/"+version, func(t *testing.T) {
+			t.Parallel()
+			failEverywhere(t, op, version, true)
+		})
+	}
+}
+
+func failEverywhere(t *testing.T, op operation, version string, looks bool) {
+	op.looks = looks
+	base, b := op.onSeed(t, version)
+	scratch := filepath.Join(fastDir(t), "member")
+	fresh := func() string {
+		must(t, os.RemoveAll(scratch))
+		copyDir(t, base, scratch)
+		return scratch
+	}
+	ops := op.undisturbed(t, b, fresh())
+	if looks {
+		ops = slices.DeleteFunc(ops, func(o systrace.Op) bool { return !o.Read })
+	}
+	count := map[string]int{}
+	for _, o := range ops {
+		for _, f := range failures(o) {
+			dir := fresh()
+			r := op.trace(t, b, dir, &f)
+			count[op.afterFailure(t, b, dir, o, f, r)]++
+			if r.State.ExitStatus() == 0 {
+				continue
+			}
+			if err := op.final(t, b, dir); err != nil {
+				t.Errorf("%s: done again: %v", f, err)
+			}
+			dir = fresh()
+			r = op.trace(t, b, dir, &f, "SURGEON_AGAIN=1")
+			if refused := op.once && strings.Contains(r.Output, ErrExists.Error()); r.State.ExitStatus() != 0 && !refused {
+				t.Errorf("%s: done again in the same process: %v\n%s", f, r.State, r.Output)
+			} else if err := op.final(t, b, dir); err != nil {
+				t.Errorf("%s: done again in the same process: %v", f, err)
+			}
+		}
+	}
+	t.Logf("%d calls: %v", len(ops), count)
+	if count["failed"] == 0 {
+		t.Error("nothing failed")
+	}
+}
+
+// afterFailure judges what a failed call led to, and does the operation again if it
+// failed.
+func (op operation) afterFailure(t *testing.T, b *before, dir string, o systrace.Op, f systrace.Fault, r systrace.Result) string {
+	t.Helper()
+	// Go's runtime copies by read and write when the kernel's copy gives EIO.
+	lost := f.Do == systrace.Fail && (o.Syncs() || o.Writes() && !(o.Call == "copy_file_range" && f.Err == unix.EIO)) || f.Do == systrace.ShortFail && strings.Contains(r.Output, "surgeon:")
+	switch code := r.State.ExitStatus(); {
+	case code == 0 && lost:
+		t.Errorf("%s: success was reported\n%s", f, r.Output)
+	case code == 0:
+		if err := op.final(t, b, dir); err != nil {
+			t.Errorf("%s: success was reported: %v", f, err)
+		}
+		return "completed"
+	case code != 1:
+		t.Errorf("%s: exit %v\n%s", f, r.State, r.Output)
+	case f.Do == systrace.Short:
+		t.Errorf("%s: a short write is gone on with\n%s", f, r.Output)
+	}
+	if err := op.check(t, b, dir); err != nil {
+		t.Errorf("%s: %v\n%s", f, err, r.Output)
+	}
+	exchanged := slices.ContainsFunc(r.Ops, func(o systrace.Op) bool { return o.Call == "renameat2" && o.Done() })
+	if said := strings.Contains(r.Output, "was rewritten") || strings.Contains(r.Output, "were exchanged"); exchanged != said {
+		t.Errorf("%s: exchanged is %v, the error says\n%s", f, exchanged, r.Output)
+	}
+	op.again(t, b, dir)
+	return "failed"
+}
