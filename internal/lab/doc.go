@@ -4,7 +4,7 @@
 //
 // Its parts:
 //
-//   - [Etcd] and [Staticcheck] return pinned tools from a cache outside the
+//   - [Etcd], [Staticcheck], [Versitygw] and [S3rver] return pinned tools from a cache outside the
 //     checkout and build what is missing.
 //   - [Network] and [Link] are a TCP proxy between sites that stalls bytes.
 //   - [Cluster] and [Site] start etcd, the agents and what restarts etcd, and end

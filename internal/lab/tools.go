@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -74,6 +75,19 @@ func Staticcheck(ctx context.Context, log io.Writer) (string, error) {
 	return filepath.Join(dir, "staticcheck"), err
 }
 
+// Versitygw returns the path of the S3 server pinned in testing/tools/versitygw, as Etcd does.
+func Versitygw(ctx context.Context, log io.Writer) (string, error) {
+	_, dir, err := tool{
+		name:     "versitygw",
+		module:   "versitygw",
+		pins:     "github.com/versity/versitygw",
+		programs: map[string]string{"versitygw": "github.com/versity/versitygw/cmd/versitygw"},
+		ldflags:  "-s -w -X main.Version=", // it says "git" otherwise
+		check:    []string{"versitygw", "--version"},
+	}.get(ctx, log)
+	return filepath.Join(dir, "versitygw"), err
+}
+
 // Root is the directory with twok's source: TWOK_ROOT, else the working
 // directory or the nearest one above it whose go.mod says "module twok". The
 // error is ErrNoSource.
@@ -109,6 +123,7 @@ type tool struct {
 	module   string            // the directory in testing/tools
 	pins     string            // the required module whose version is the tool's
 	programs map[string]string // file name: package
+	ldflags  string            // for the linker; the version is appended
 	check    []string          // program and flag that must run once it is built
 }
 
@@ -130,18 +145,56 @@ func (t tool) get(ctx context.Context, log io.Writer) (version, dir string, err 
 	if t.complete(dir) {
 		return version, dir, nil
 	}
-	unlock, err := lockFile(ctx, dir+".lock", func() { fmt.Fprintf(log, "%s %s: another process builds it, waiting\n", t.name, version) })
+	err = install(ctx, dir, t.name+" "+version, log, func() bool { return t.complete(dir) }, func(tmp string) error {
+		return t.build(ctx, src, dir, tmp, version, log)
+	})
 	if err != nil {
-		return "", "", fmt.Errorf("build %s: %w", t.name, err)
-	}
-	defer unlock()
-	if t.complete(dir) {
-		return version, dir, nil
-	}
-	if err := t.build(ctx, src, dir, version, log); err != nil {
 		return "", "", fmt.Errorf("build %s %s: %w", t.name, version, err)
 	}
 	return version, dir, nil
+}
+
+// install fills dir by way of a directory beside it, once, whoever else asks.
+func install(ctx context.Context, dir, what string, log io.Writer, complete func() bool, fill func(tmp string) error) error {
+	unlock, err := lockFile(ctx, dir+".lock", func() { fmt.Fprintf(log, "%s: another process builds it, waiting\n", what) })
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if complete() {
+		return nil
+	}
+	// What a killed build left; the lock says that nobody works in it.
+	left, err := filepath.Glob(dir + ".tmp-*")
+	if err != nil {
+		return err
+	}
+	for _, d := range left {
+		if err := os.RemoveAll(d); err != nil {
+			return err
+		}
+	}
+	tmp, err := os.MkdirTemp(filepath.Dir(dir), filepath.Base(dir)+".tmp-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(tmp)
+	if err := os.Chmod(tmp, 0o755); err != nil {
+		return err
+	}
+	if err := fill(tmp); err != nil {
+		return err
+	}
+	if _, err := os.Stat(dir); err == nil {
+		// Incomplete: somebody removed a file. Move it aside, it then belongs to tmp.
+		if err := os.Rename(dir, filepath.Join(tmp, "incomplete")); err != nil {
+			return err
+		}
+	}
+	if err := os.Rename(tmp, dir); err != nil {
+		return err
+	}
+	return os.RemoveAll(filepath.Join(dir, "incomplete"))
 }
 
 // key is "<version>-<hash>": the hash covers all that decides what is built.
@@ -190,30 +243,16 @@ func (t tool) complete(dir string) bool {
 	return true
 }
 
-// build fills dir, whose lock the caller holds.
-func (t tool) build(ctx context.Context, src, dir, version string, log io.Writer) error {
-	// What a killed build left; the lock says that nobody works in it.
-	left, err := filepath.Glob(dir + ".tmp-*")
-	if err != nil {
-		return err
-	}
-	for _, d := range left {
-		if err := os.RemoveAll(d); err != nil {
-			return err
-		}
-	}
-	tmp, err := os.MkdirTemp(filepath.Dir(dir), filepath.Base(dir)+".tmp-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(tmp)
-	if err := os.Chmod(tmp, 0o755); err != nil {
-		return err
+// build fills tmp, which becomes dir.
+func (t tool) build(ctx context.Context, src, dir, tmp, version string, log io.Writer) error {
+	args := []string{"build", "-mod=readonly", "-trimpath", "-buildvcs=false"}
+	if t.ldflags != "" {
+		args = append(args, "-ldflags="+t.ldflags+version)
 	}
 	for _, name := range sortedKeys(t.programs) {
 		start := time.Now()
 		fmt.Fprintf(log, "building %s %s (once; kept in %s)\n", name, version, dir)
-		cmd := goCommand(ctx, src, "build", "-mod=readonly", "-trimpath", "-buildvcs=false", "-o", filepath.Join(tmp, name), t.programs[name])
+		cmd := goCommand(ctx, src, append(slices.Clone(args), "-o", filepath.Join(tmp, name), t.programs[name])...)
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			return fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, bytes.TrimSpace(out))
@@ -227,16 +266,7 @@ func (t tool) build(ctx context.Context, src, dir, version string, log io.Writer
 	if !bytes.Contains(out, []byte(version)) {
 		return fmt.Errorf("%s does not say that it is %s: %s", strings.Join(t.check, " "), version, bytes.TrimSpace(out))
 	}
-	if _, err := os.Stat(dir); err == nil {
-		// Incomplete: somebody removed a file. Move it aside, it then belongs to tmp.
-		if err := os.Rename(dir, filepath.Join(tmp, "incomplete")); err != nil {
-			return err
-		}
-	}
-	if err := os.Rename(tmp, dir); err != nil {
-		return err
-	}
-	return os.RemoveAll(filepath.Join(dir, "incomplete"))
+	return nil
 }
 
 // goCommand is a go command on the tool module in dir, with the toolchain at

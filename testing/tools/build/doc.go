@@ -2,6 +2,8 @@
 //
 //	go run ./testing/tools/build etcd [3.5 3.6 3.7]
 //	go run ./testing/tools/build staticcheck
+//	go run ./testing/tools/build versitygw
+//	go run ./testing/tools/build s3rver
 //
 // Paths go to stdout, one a line; progress goes to stderr. The status is 1
 // after an error and 2 for a wrong command line.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 
@@ -13,6 +14,11 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	os.Exit(run(ctx, os.Args[1:]))
+}
+
+// one are the tools of one path and one release.
+var one = map[string]func(context.Context, io.Writer) (string, error){
+	"staticcheck": lab.Staticcheck, "versitygw": lab.Versitygw, "s3rver": lab.S3rver,
 }
 
 func run(ctx context.Context, args []string) int {
@@ -30,15 +36,15 @@ func run(ctx context.Context, args []string) int {
 			}
 			fmt.Printf("%s\n%s\n%s\n", b.Etcd, b.Etcdctl, b.Etcdutl)
 		}
-	case len(args) == 1 && args[0] == "staticcheck":
-		path, err := lab.Staticcheck(ctx, os.Stderr)
+	case len(args) == 1 && one[args[0]] != nil:
+		path, err := one[args[0]](ctx, os.Stderr)
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "error:", err)
 			return 1
 		}
 		fmt.Println(path)
 	default:
-		fmt.Fprintln(os.Stderr, "usage: build etcd [3.5 3.6 3.7] | build staticcheck")
+		fmt.Fprintln(os.Stderr, "usage: build etcd [3.5 3.6 3.7] | build staticcheck | build versitygw | build s3rver")
 		return 2
 	}
 	return 0
