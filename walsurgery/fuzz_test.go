@@ -1,20 +1,32 @@
 package walsurgery
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 )
 
 // operateOnAnything does to a WAL whatever this package can do. It may refuse,
-// with a typed error and an unchanged directory, and must not panic; what it does
+// with a typed error and no changed byte, and must not panic or exit; what it does
 // not refuse, etcd reads.
 func operateOnAnything(t *testing.T, dir string) {
-	before := dirHash(t, dir)
+	before := dirHash(t, filepath.Dir(dir))
+	unchanged := func(what string) {
+		if dirHash(t, filepath.Dir(dir)) != before {
+			t.Fatalf("%s changed the directory", what)
+		}
+	}
 	l, err := Inspect(nil, dir)
 	if err == nil {
-		for range l.Entries() {
+		for e := range l.Entries() {
+			if e.Err != nil && (e.Kind != KindOther || !typed(e.Err)) {
+				t.Fatalf("entry %d is %s with %v", e.Index, e.Kind, e.Err)
+			}
 		}
 		for range l.Changes() {
 		}
@@ -27,25 +39,31 @@ func operateOnAnything(t *testing.T, dir string) {
 	} else if !typed(err) {
 		t.Fatalf("Inspect: untyped error %v", err)
 	}
-	if _, err := ReadMetadata(dir); err != nil && !typed(err) {
-		t.Fatalf("ReadMetadata: untyped error %v", err)
+	md, merr := ReadMetadata(dir)
+	if merr != nil && !typed(merr) {
+		t.Fatalf("ReadMetadata: untyped error %v", merr)
 	}
 	if _, err := Locked(dir); err != nil && !typed(err) {
 		t.Fatalf("Locked: untyped error %v", err)
 	}
-	if dirHash(t, dir) != before {
-		t.Fatal("reading changed the directory")
-	}
+	unchanged("reading")
 	refused := err != nil
-	if _, err := RewriteID(nil, dir, 0x4242); err != nil && !typed(err) {
-		t.Fatalf("RewriteID: untyped error %v", err)
-	} else if err != nil && dirHash(t, dir) != before {
-		t.Fatal("RewriteID refused and changed the log")
+	if _, err := RewriteID(nil, dir, 0x4242); err != nil {
+		if !typed(err) {
+			t.Fatalf("RewriteID: untyped error %v", err)
+		}
+		unchanged("a refused RewriteID")
+	} else if refused && md.MemberID != 0x4242 {
+		t.Fatal("RewriteID took what Inspect refused")
 	}
+	before = dirHash(t, filepath.Dir(dir))
 	o, err := Open(nil, dir)
 	if err != nil {
 		if !typed(err) {
 			t.Fatalf("Open: untyped error %v", err)
+		}
+		if !slices.ContainsFunc(namesIn(t, dir), func(n string) bool { return strings.Contains(n, ".broken") }) { // repaired, then refused
+			unchanged("a refused Open")
 		}
 		return
 	}
@@ -107,6 +125,31 @@ func FuzzRecords(f *testing.F) {
 	add("\x04", "\x01"+testMeta, "\x05\x08\x00\x10\x00", "\x02"+entry1, "\x02"+entry2, "\x03"+state2, "\x05"+snap1)
 	add("\x04", "\x01"+testMeta, "\x05"+oldSnap1, "\x02"+entry2, "\x03"+state2)
 	add("\x04", "\x01"+testMeta, "\x02\x08\x01\x10\x02\x18\x01\x22\x06\x08\x00\x10\x01\x18\x0b", "\x02"+entry2in1, "\x03"+state2)
+	for _, v := range versions { // the records of a real log, but for the long ones
+		s, err := scanDir(seedDir(v))
+		if err != nil {
+			f.Fatal(err)
+		}
+		r := newFrameReader(s.segs[0].f, s.segs[0].name, s.segs[0].size, 0, 0, true)
+		var recs []string
+		for {
+			fr, err := r.next()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				f.Fatal(err)
+			}
+			if len(fr.data) < 256 {
+				recs = append(recs, string(byte(fr.typ))+string(fr.data))
+			}
+		}
+		s.close()
+		if len(recs) < 20 {
+			f.Fatalf("%s: %d records", v, len(recs))
+		}
+		add(recs...)
+	}
 	f.Fuzz(func(t *testing.T, in []byte) {
 		var b []byte
 		var crc uint32
