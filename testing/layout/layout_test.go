@@ -38,6 +38,7 @@ var layers = map[string]int{
 	"internal/etcdapi":   4,
 	"walsurgery":         4,
 	"internal/failover":  5,
+	"internal/probe":     5,
 	"arbiter":            6,
 	"internal/failpoint": 7,
 }
