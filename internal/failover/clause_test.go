@@ -131,6 +131,8 @@ func TestStopForClaim(t *testing.T) {
 		{"no leader for too short a time", func(s *State) { s.NoLeader = 5 }, NoLeader},
 		{"etcd away", func(s *State) { s.Obs.Etcd = EtcdAway }, EtcdDown},
 		{"unsafe flags", func(s *State) { s.Obs.Unsafe = true }, EtcdUnsafe},
+		{"the store failed its probe", func(s *State) { s.Obs.Store = StoreFaulty }, StoreUntrusted},
+		{"the store was not tried yet", func(s *State) { s.Obs.Store = StoreUntested }, StoreNotTried},
 		{"record unavailable", func(s *State) { s.RecStatus = Unavailable }, RecordUnavailable},
 		{"record forbidden", func(s *State) { s.RecStatus = Forbidden }, RecordForbidden},
 		{"record misconfigured", func(s *State) { s.RecStatus = Misconfigured }, RecordMisconfigured},

@@ -21,6 +21,7 @@ const (
 	RecordElsewhere     // the data are bound to another record (P3)
 	RecordOld           // of a lower generation than one seen, or than the token's (P17)
 	StoreUntrusted      // the store failed its probe
+	StoreNotTried       // the store has not passed its probe yet
 	RecordMissing       // no record and no token yet: the pair was never armed
 
 	// The token and the configuration.
@@ -95,7 +96,8 @@ var reasonText = [numReasons]text{
 	RecordFuture:        {"record-future", "the record was written by a newer twok: upgrade this agent"},
 	RecordElsewhere:     {"record-elsewhere", "the pair is bound to another record: point both agents to the same arbiter URL"},
 	RecordOld:           {"record-old", "the record is older than one seen before: the store was rolled back; restore its newest version"},
-	StoreUntrusted:      {"store-untrusted", "the store does not keep its promise of compare-and-swap: use another one"},
+	StoreUntrusted:      {"store-untrusted", "the store does not keep its promise of compare-and-swap: run twok arbiter probe to see what it does; use another one"},
+	StoreNotTried:       {"store-not-tried", "wait: the store has not passed its probe yet; if it goes on, see the log, or run twok arbiter probe"},
 	RecordMissing:       {"record-missing", "wait for a running pair with a leader: its agent creates the record"},
 	TokenMissing:        {"token-missing", "wait until the pair is whole: the leader's agent writes the token; check that it runs"},
 	TokenBad:            {"token-bad", "the key /twok/pair holds something that twok did not write: let the pair become whole, its agent writes it anew"},

@@ -84,6 +84,27 @@ const (
 	EtcdLed
 )
 
+// StoreState is what the probe of the arbiter's store said (A1).
+type StoreState uint8
+
+// The states of the store.
+const (
+	StoreTrusted  StoreState = iota // nothing speaks against it
+	StoreUntested                   // not tried yet, or it could not be
+	StoreFaulty                     // it does not keep its promise
+)
+
+// Reason maps a state to why nobody claims.
+func (s StoreState) Reason() Reason {
+	switch s {
+	case StoreTrusted:
+		return None
+	case StoreUntested:
+		return StoreNotTried
+	}
+	return StoreUntrusted
+}
+
 // Obs is what the shell saw since the last tick. Everything in it may be stale:
 // it decides when to look, never whether a rule is met (P20).
 type Obs struct {
@@ -106,7 +127,8 @@ type Obs struct {
 	Peer    bool   // the other member's peer port answers
 	Other   uint64 // the other member's ID, as last known
 	Unsafe  bool   // etcd runs with a flag that A0 excludes
-	Alarm   bool   // NOSPACE
+	Store   StoreState
+	Alarm   bool // NOSPACE
 }
 
 // RecordStatus is the outcome of reading the record.

@@ -45,6 +45,8 @@ func (m *machine) barred() Reason {
 	switch {
 	case o.Unsafe:
 		return EtcdUnsafe
+	case o.Store != StoreTrusted:
+		return o.Store.Reason()
 	case s.RecStatus == Absent && s.TokKnown && !s.Tok.Present:
 		return RecordMissing
 	case s.RecStatus != Readable:
@@ -172,6 +174,10 @@ func (m *machine) decide() {
 		return
 	}
 	if _, r := Eligible(s.Rec, s.Data, s.Seen); r != None {
+		m.giveUp(r)
+		return
+	}
+	if r := s.Obs.Store.Reason(); r != None {
 		m.giveUp(r)
 		return
 	}

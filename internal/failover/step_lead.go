@@ -192,6 +192,8 @@ func (m *machine) alone() {
 		s.Why = s.RecStatus.Reason()
 	case s.Why == None && s.Obs.Alarm:
 		s.Why = EtcdAlarm
+	case s.Why == None:
+		s.Why = s.Obs.Store.Reason()
 	}
 }
 

@@ -79,6 +79,7 @@ type site struct {
 	locked bool
 	copied *etcd // what `snapshot` kept
 	arb    string
+	trust  StoreState
 	blind  bool // Obs knows nothing but the state of etcd
 	away   bool // etcd is not started by anything
 
@@ -339,7 +340,7 @@ func (s *site) obs() Obs {
 	o.Token.EntryTerm = 0
 	o.Peer = w.link && s.other().alive()
 	o.Contact = o.Peer
-	o.Other = s.other().etcd.id
+	o.Other, o.Store = s.other().etcd.id, s.trust
 	if s.blind {
 		o.Member, o.Cluster, o.TokenRead, o.Token = 0, 0, false, Token{}
 	}
