@@ -117,7 +117,7 @@ func (m *machine) count() {
 		}
 	} else {
 		s.PeerBack, s.Woken = 0, false
-		s.PeerGone = s.PeerGone || o.Etcd != EtcdLed
+		s.PeerGone = o.Etcd != EtcdLed
 	}
 	if o.TokenRead {
 		s.Tok, s.TokKnown = o.Token, true

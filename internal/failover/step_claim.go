@@ -169,10 +169,6 @@ func (m *machine) dataRead() {
 // decide claims, or gives up with the reason (P4 to P7).
 func (m *machine) decide() {
 	s := &m.s
-	if s.Data.Problem == LockFailed {
-		m.giveUp(LockFailed)
-		return
-	}
 	if _, r := Eligible(s.Rec, s.Data, s.Seen); r != None {
 		m.giveUp(r)
 		return
@@ -311,7 +307,7 @@ func (m *machine) claimer() uint64 {
 // stopped again for a while (P7).
 func (m *machine) giveUp(why Reason) {
 	s := &m.s
-	wait := s.P.MinRun << min(s.StopLevel, 16)
+	wait := s.P.MinRun << s.StopLevel // at most 16
 	if wait == 0 || wait > s.P.MaxRun {
 		wait = s.P.MaxRun
 	}

@@ -102,8 +102,8 @@ func (m *machine) join() {
 		}
 		return
 	}
-	if s.Phase == CatchingUp || s.Phase == Promoting || s.Phase == Leaderless {
-		m.enter(Lost)
+	if s.Phase == Leaderless {
+		m.enter(Lost) // a loss
 	}
 	if why := m.unjoinable(); why != None {
 		m.enter(m.waiting())
@@ -182,10 +182,10 @@ func (m *machine) memberChanged(kind ActionKind) {
 // doubling with each loss within ten minutes of the last return (F35).
 func (m *machine) holdDown() uint32 {
 	s := &m.s
-	if s.HoldLevel == 0 || s.P.HoldFirst == 0 {
+	if s.HoldLevel == 0 {
 		return 0
 	}
-	hold := uint64(s.P.HoldFirst) << min(s.HoldLevel-1, 31)
+	hold := uint64(s.P.HoldFirst) << (s.HoldLevel - 1) // at most 31
 	return uint32(min(hold, uint64(s.P.HoldMax)))
 }
 
