@@ -46,3 +46,19 @@ func TestConformance(t *testing.T) {
 		})
 	}
 }
+
+// A connection that is cut after any number of bytes, in either direction,
+// leaves an outcome that says no more than is known.
+// Rules: P1; F29.
+func TestCutAtEveryByte(t *testing.T) {
+	c := startCluster(t, "3.7", 1)
+	via := func(addr string) (arbiter.Register, error) { return New(Config{Endpoints: []string{addr}, Key: "k"}) }
+	addr := c.members[0].client
+	seen, err := arbitertest.Sweep(arbitertest.Fixture{
+		Addr: addr, OpenVia: via, Open: func() (arbiter.Register, error) { return via(addr) },
+	}, 7)
+	if err != nil {
+		t.Error(err)
+	}
+	t.Logf("%v", seen)
+}

@@ -13,6 +13,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"twok/arbiter"
+	"twok/arbiter/arbitertest"
 )
 
 // refused insists on a class and on words of the error.
@@ -29,60 +30,6 @@ func refused(t *testing.T, what string, err error, class error, words ...string)
 	}
 }
 
-// storm lets writers append their names to the value until stop says so, and
-// returns what was acknowledged, in the order of its place, and what is in doubt.
-func storm(t *testing.T, writers int, prefix string, cfg Config, stop func(acked int) bool) (acked map[int]string, doubt map[string]bool) {
-	acked, doubt = map[int]string{}, map[string]bool{}
-	var mu sync.Mutex
-	var wg sync.WaitGroup
-	for w := range writers {
-		r := open(t, cfg)
-		wg.Go(func() {
-			for i := 0; ; i++ {
-				mu.Lock()
-				done := stop(len(acked))
-				mu.Unlock()
-				if done {
-					return
-				}
-				value, v, err := r.Read(t.Context())
-				if err != nil {
-					continue
-				}
-				name := fmt.Sprintf("%s-%d-%d", prefix, w, i)
-				err = r.CompareAndSwap(t.Context(), v, append(value, name+"\n"...))
-				mu.Lock()
-				switch arbiter.Class(err) {
-				case nil:
-					acked[strings.Count(string(value), "\n")] = name
-				case arbiter.ErrUnknown:
-					doubt[name] = true
-				}
-				mu.Unlock()
-			}
-		})
-	}
-	wg.Wait()
-	return acked, doubt
-}
-
-// checkList insists that the value holds every acknowledged name at its place
-// and nothing that was refused.
-func checkList(t *testing.T, value string, acked map[int]string, doubt map[string]bool) {
-	t.Helper()
-	names := strings.Fields(value)
-	for place, name := range acked {
-		if place >= len(names) || names[place] != name {
-			t.Errorf("place %d was acknowledged to %s and is not its", place, name)
-		}
-	}
-	for place, name := range names {
-		if acked[place] != name && !doubt[name] {
-			t.Errorf("%s is at place %d and was neither acknowledged nor in doubt", name, place)
-		}
-	}
-}
-
 // Three members: one is killed in the middle of a storm, and in the next round
 // another one; the storm goes on meanwhile. No acknowledged swap is lost and no refused
 // one appears.
@@ -90,40 +37,41 @@ func checkList(t *testing.T, value string, acked map[int]string, doubt map[strin
 func TestMemberKilledUnderStorm(t *testing.T) {
 	c := startCluster(t, "3.7", 3)
 	cfg := Config{Endpoints: c.endpoints(), Key: "k", Timeout: 2 * time.Second}
-	all, doubts := map[int]string{}, map[string]bool{}
+	var clients []arbiter.Register
+	for range 6 {
+		clients = append(clients, open(t, cfg))
+	}
+	var storm arbitertest.Storm
 	for round, m := range c.members[:2] {
-		var killed sync.Once
-		before := 0
+		before, now := 0, 0
 		end := time.Now().Add(30 * time.Second)
-		acked, doubt := storm(t, 6, fmt.Sprint("r", round), cfg, func(n int) bool {
-			if n >= 30 {
-				killed.Do(func() { before = n; m.kill(t) })
+		err := storm.Run(t.Context(), clients, func(n int) bool {
+			if n >= 30 && before == 0 {
+				before = n
+				m.kill(t)
 			}
+			now = n
 			return n >= 90 || time.Now().After(end)
 		})
-		if before == 0 || len(acked) < 90 {
-			t.Fatalf("round %d: %d swaps, %d of them before the kill: no storm, or it did not go on", round, len(acked), before)
+		if err != nil {
+			t.Fatal(err)
 		}
-		for place, name := range acked {
-			if old, ok := all[place]; ok {
-				t.Errorf("place %d was acknowledged to %s and to %s", place, old, name)
-			}
-			all[place] = name
-		}
-		for name := range doubt {
-			doubts[name] = true
+		if before == 0 || now < 90 {
+			t.Fatalf("round %d: %d swaps, %d of them before the kill: no storm, or it did not go on", round, now, before)
 		}
 		m.start(t)
 		c.await(t, m)
 		for _, m := range c.members {
 			value, _, err := open(t, Config{Endpoints: []string{m.client}, Key: "k"}).Read(t.Context())
+			if err == nil {
+				err = storm.Check(value)
+			}
 			if err != nil {
 				t.Fatal(err)
 			}
-			checkList(t, string(value), all, doubts)
 		}
 	}
-	t.Logf("%d acknowledged swaps, %d unknown", len(all), len(doubts))
+	t.Logf("%d acknowledged swaps, %d unknown", storm.Acked(), storm.Doubt())
 }
 
 // Endpoints that cannot serve cost a call nothing but time: a learner, a member

@@ -54,6 +54,7 @@ var codes = map[string]verdict{
 	"InvalidToken":                       {class: arbiter.ErrForbidden, remedy: newToken},
 	"TokenRefreshRequired":               {class: arbiter.ErrForbidden, remedy: newToken},
 	"InvalidAccessKeyId":                 {class: arbiter.ErrForbidden, remedy: checkSecret},
+	"XAdminUserNotFound":                 {class: arbiter.ErrForbidden, remedy: checkSecret}, // versitygw, as 404
 	"SignatureDoesNotMatch":              {class: arbiter.ErrForbidden, remedy: checkSecret},
 	"BadDigest":                          {class: arbiter.ErrUnavailable, remedy: "the bytes were damaged on the way"},
 	"XAmzContentSHA256Mismatch":          {class: arbiter.ErrUnavailable, remedy: "the bytes were damaged on the way"},

@@ -35,6 +35,7 @@
 //	403 RequestTimeTooSkewed (clock)            misconfigured   misconfigured
 //	404 NoSuchKey                               conflict        absent
 //	404 NoSuchKey without If-Match              misconfigured
+//	404 XAdminUserNotFound (versitygw)          forbidden       forbidden
 //	404 NoSuchBucket, others                    misconfigured   misconfigured
 //	408                                         unknown         unavailable
 //	409, 412                                    conflict        misconfigured
@@ -52,8 +53,8 @@
 //
 // # Invariants
 //
-//   - R1 One call is one HTTP request: the SDK's retries are off, and a second request in
-//     one call is refused where it would be sent. No redirect, no HTTP/2, a connection of its own for
+//   - R1 One call is one HTTP request, but for R8: the SDK's retries are off, and a second request is refused
+//     where it would be sent. No redirect, no HTTP/2, a connection of its own for
 //     each request, so that net/http has nothing to replay.
 //   - R2 Every PUT carries exactly one precondition, and never If-Match: *.
 //   - R3 A missing, empty or weak ETag, an Age header (a cache answered) or a
@@ -66,4 +67,8 @@
 //     signed.
 //   - R7 An ETag is a hash of the content: A, B, A gives the first tag again. Records
 //     are safe because each carries a fresh nonce.
+//   - R8 A value that comes with another one's ETag is not given. During an overwrite versitygw
+//     answers with the old ETag and the new bytes. Where the ETag looks like an MD5 and is not
+//     the content's, the GET is made again, up to four times, until they fit or come
+//     together a second time: then the store makes its ETags in another way (SSE-KMS).
 package s3

@@ -3,6 +3,8 @@ package s3
 import (
 	"bytes"
 	"context"
+	"crypto/md5"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -137,11 +139,44 @@ func (r *Register) String() string { return r.shown }
 
 // Read implements arbiter.Register.
 func (r *Register) Read(ctx context.Context) ([]byte, arbiter.Version, error) {
-	fail := func(class error, format string, args ...any) ([]byte, arbiter.Version, error) {
-		return nil, arbiter.Absent, fmt.Errorf("read %s: %w: %w", r.shown, class, fmt.Errorf(format, args...))
-	}
 	ctx, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
+	var last string
+	for range maxReads {
+		value, tag, err := r.get(ctx)
+		if err != nil {
+			return nil, arbiter.Absent, fmt.Errorf("read %s: %w", r.shown, err)
+		}
+		if value == nil {
+			return nil, arbiter.Absent, nil
+		}
+		// R8: the same pair twice, with the tag read after the value was seen, is no torn one.
+		pair := tag + " " + string(value)
+		if belongs(tag, value) || pair == last {
+			return value, arbiter.At(tag), nil
+		}
+		last = pair
+	}
+	return nil, arbiter.Absent, fmt.Errorf("read %s: %w: the value is overwritten all the time, and comes with the ETag of another one", r.shown, arbiter.ErrUnavailable)
+}
+
+// maxReads is how often Read asks while each value comes with another one's ETag.
+const maxReads = 4
+
+// belongs is false if the tag looks like the MD5 of the content and is not.
+func belongs(tag string, value []byte) bool {
+	sum, err := hex.DecodeString(strings.Trim(tag, `"`))
+	if err != nil || len(sum) != md5.Size {
+		return true // it tells nothing
+	}
+	return md5.Sum(value) == [md5.Size]byte(sum)
+}
+
+// get makes one request. A nil value without an error is absent.
+func (r *Register) get(ctx context.Context) (value []byte, tag string, err error) {
+	fail := func(class error, format string, args ...any) ([]byte, string, error) {
+		return nil, "", fmt.Errorf("%w: %w", class, fmt.Errorf(format, args...))
+	}
 	ctx, c := withCall(ctx)
 	out, err := r.client.GetObject(ctx, &awss3.GetObjectInput{Bucket: &r.bucket, Key: &r.key})
 	if err == nil {
@@ -150,10 +185,10 @@ func (r *Register) Read(ctx context.Context) ([]byte, arbiter.Version, error) {
 	header := c.header()
 	v := classify(c.outcome(false, false, err))
 	switch {
-	case v.class == nil && header.Get("Age") != "":
+	case (v.class == nil || v.absent) && header.Get("Age") != "":
 		return fail(arbiter.ErrMisconfigured, "a cache answered (Age: %s); the store must be reached directly", header.Get("Age"))
 	case v.absent:
-		return nil, arbiter.Absent, nil
+		return nil, "", nil
 	case v.class == nil && err != nil: // 200, and then no S3
 		return fail(arbiter.ErrUnavailable, "%w", describe(ctx, c, v, err))
 	case v.class != nil:
@@ -162,14 +197,14 @@ func (r *Register) Read(ctx context.Context) ([]byte, arbiter.Version, error) {
 	if err := trustworthy(c); err != nil {
 		return fail(arbiter.ErrMisconfigured, "%w", err)
 	}
-	value, err := io.ReadAll(io.LimitReader(out.Body, MaxValue+1))
+	value, err = io.ReadAll(io.LimitReader(out.Body, MaxValue+1))
 	if err != nil {
 		return fail(arbiter.ErrUnavailable, "the reply broke off after %d bytes: %w", len(value), err)
 	}
 	if len(value) > MaxValue {
 		return fail(arbiter.ErrMisconfigured, "the value has more than %d bytes; it is no record", MaxValue)
 	}
-	return value, arbiter.At(header.Get("ETag")), nil
+	return value, header.Get("ETag"), nil
 }
 
 // CompareAndSwap implements arbiter.Register.
