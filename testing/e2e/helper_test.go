@@ -81,7 +81,8 @@ type pair struct {
 	dir      string
 	tls      *tls.Config // of the clients; nil: plain text
 	clients  map[string]*clientv3.Client
-	panicsOK bool // an etcd may panic in this test
+	panicsOK bool   // an etcd may panic in this test
+	untraced string // why the trace is not validated; empty: it is
 }
 
 // start is a pair that is whole, with clients that write.
@@ -126,6 +127,7 @@ func prepare(t *testing.T, minor string, opts ...func(*lab.Config)) *pair {
 			t.Error(err)
 		}
 		p.checkLogs()
+		p.checkTrace()
 		if t.Failed() {
 			p.show()
 			return

@@ -239,7 +239,10 @@ func (w *World) meets(i, j int) bool {
 }
 
 // replicate sends node j the next entry, or all of them, with the commit index.
-func (w *World) replicate(i, j int, all bool) bool {
+func (w *World) replicate(i, j int, all bool) bool { return w.replicateTo(i, j, all, 1<<30) }
+
+// replicateTo sends nothing above an index, unless it is a snapshot.
+func (w *World) replicateTo(i, j int, all bool, upto int) bool {
 	if !w.meets(i, j) {
 		return false
 	}
@@ -268,6 +271,7 @@ func (w *World) replicate(i, j int, all bool) bool {
 	if all {
 		end = len(l.Log)
 	}
+	end = min(end, max(upto, prev))
 	if end > prev {
 		if prev < f.Commit {
 			w.violate("S2", "%s would overwrite the committed entry %d of %s", w.name(i), prev+1, w.name(j))

@@ -134,12 +134,8 @@ func (w *World) SendTo(i, j, upto int, ack bool) bool {
 		return false
 	}
 	l, f := &w.Nodes[i], &w.Nodes[j]
-	before, log := *f, l.Log
-	if upto < len(log) && len(f.Log) > 0 {
-		l.Log = log[:upto:upto]
-	}
-	w.replicate(i, j, true)
-	l.Log = log
+	before := *f
+	w.replicateTo(i, j, true, upto)
 	match := l.Match[j]
 	if l.Leader && ack {
 		w.acknowledge(i, j)

@@ -20,6 +20,7 @@ type cand struct {
 	w     explore.World
 	cost  int
 	steps int // hidden moves for the line at hand
+	price int // their cost
 	trail *trail
 
 	views  [2][]view
@@ -49,15 +50,14 @@ type trail struct {
 
 // view is what a watcher could see, until a moment.
 type view struct {
-	obs    failover.Obs
-	commit int
-	until  int64
+	obs   *failover.Obs
+	until int64
 }
 
 // reg is what the register held, until a moment.
 type reg struct {
 	ver   uint32
-	rec   arbiter.Record
+	rec   *arbiter.Record
 	until int64
 }
 
@@ -65,7 +65,7 @@ const forever = int64(1<<63 - 1)
 
 func newCand(f *facts) *cand {
 	c := &cand{w: *explore.NewTraced(f.ids)}
-	c.regs = []reg{{until: forever}}
+	c.regs = []reg{{rec: &arbiter.Record{}, until: forever}}
 	c.note(0)
 	return c
 }
@@ -97,13 +97,12 @@ func (c *cand) moves(since int) string {
 // note takes in what is to be seen after a step at this moment.
 func (c *cand) note(now int64) {
 	for i := range 2 {
-		v := view{obs: c.w.Observe(i), commit: c.w.Nodes[i].Commit, until: forever}
-		v.obs.Contact, v.obs.Commit = false, 0
+		o := c.w.Observe(i)
+		o.Contact, o.Commit = false, 0
 		vs := c.views[i]
-		c.top[i] = max(c.top[i], v.commit)
+		c.top[i] = max(c.top[i], c.w.Nodes[i].Commit)
 		if n := len(vs); n > 0 {
-			if vs[n-1].obs == v.obs {
-				vs[n-1].commit = v.commit
+			if *vs[n-1].obs == o {
 				continue
 			}
 			vs[n-1].until = now
@@ -112,7 +111,7 @@ func (c *cand) note(now int64) {
 		for k < len(vs) && vs[k].until < now-staleFor {
 			k++
 		}
-		c.views[i] = append(vs[k:], v)
+		c.views[i] = append(vs[k:], view{&o, forever})
 	}
 	for i := range 2 {
 		if a := c.w.Sites[i].Out[1]; a != nil && a.Kind == failover.LookAtList {
@@ -121,11 +120,12 @@ func (c *cand) note(now int64) {
 	}
 	if n := len(c.regs); c.regs[n-1].ver != c.w.Ver {
 		c.regs[n-1].until = now
+		rec := c.w.Rec
 		k := 0
 		for k < n-1 && c.regs[k].until < now-30*staleFor {
 			k++
 		}
-		c.regs = append(c.regs[k:], reg{c.w.Ver, c.w.Rec, forever})
+		c.regs = append(c.regs[k:], reg{c.w.Ver, &rec, forever})
 	}
 }
 

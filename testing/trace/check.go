@@ -18,7 +18,7 @@ type Report struct {
 	Most     int // for one line
 	Frontier int // the most behaviours that were followed at once
 	Tried    int // states that were looked at
-	Blind    int // cost of what watchers did not see although it was there
+	Cost     int // of the hidden moves, and of what watchers did not see although it was there
 	Moves    []Move
 }
 
@@ -34,10 +34,10 @@ func (r Report) String() string {
 
 // Bounds of the search for one line.
 const (
-	maxFront  = 24
+	maxFront  = 12
 	slack     = 2
-	maxTries  = 6000
-	maxHidden = 9
+	maxTries  = 2000
+	maxHidden = 6
 )
 
 // ErrRefused is a trace that no behaviour of the model explains.
@@ -49,6 +49,11 @@ func Check(ls []Line) (r Report, err error) {
 	if err := exact(ls); err != nil {
 		return r, fmt.Errorf("%w: %w", ErrRefused, err)
 	}
+	return inModel(ls)
+}
+
+// inModel is Check without the exact replay.
+func inModel(ls []Line) (r Report, err error) {
 	f := gather(ls)
 	if f.ids[0] == 0 || f.ids[1] == 0 {
 		return r, fmt.Errorf("%w: no line shows the member IDs of both", ErrRefused)
@@ -71,7 +76,7 @@ func Check(ls []Line) (r Report, err error) {
 		r.Moves = append(r.Moves, Move{t.line, t.what})
 	}
 	slices.Reverse(r.Moves)
-	r.Blind = front[0].cost - r.Hidden
+	r.Cost = front[0].cost
 	return r, nil
 }
 
@@ -88,6 +93,11 @@ func (c *cand) match(f *facts, l *Line) (n need, blind int) {
 	return n, blind
 }
 
+// forks says whether what was out before the line may or may not have had its effect.
+func (l *Line) forks() bool {
+	return l.Start != nil || (l.In.Kind != failover.Tick && l.In.Outcome == failover.Unknown)
+}
+
 // explain finds the behaviours that go on with this line, cheapest first.
 func explain(f *facts, front []*cand, n int, l *Line) (found []*cand, tries int, whys map[string]int) {
 	v := &env{facts: f, line: n}
@@ -96,7 +106,7 @@ func explain(f *facts, front []*cand, n int, l *Line) (found []*cand, tries int,
 	var levels [64][]*cand
 	base := front[0].cost
 	for _, c := range front {
-		c.steps = 0
+		c.steps, c.price = 0, 0
 		base = min(base, c.cost)
 	}
 	push := func(c *cand, cost int) {
@@ -134,6 +144,12 @@ func explain(f *facts, front []*cand, n int, l *Line) (found []*cand, tries int,
 				if best < 0 || cost+blind < best {
 					best = cost + blind
 				}
+				if l.forks() {
+					v.ends(c, l, func(d *cand) {
+						d.note(l.At)
+						push(d, d.cost-base+d.price)
+					})
+				}
 				if blind == 0 {
 					continue
 				}
@@ -145,7 +161,7 @@ func explain(f *facts, front []*cand, n int, l *Line) (found []*cand, tries int,
 			}
 			v.hidden(c, &need, func(d *cand) {
 				d.note(l.At)
-				push(d, cost+1)
+				push(d, d.cost-base+d.price)
 			})
 		}
 	}

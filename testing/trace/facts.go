@@ -9,8 +9,12 @@ import (
 )
 
 // slots is how many entries of the model stand for all that lie between two indices that
-// matter. Members, tokens and leaders' first entries that no line shows have their places there.
-const slots = 8
+// matter. Members, tokens and leaders' first entries that no line shows have their places there;
+// clients leave them the last few until the next index that matters is reached.
+const (
+	slots = 12
+	spare = 5
+)
 
 // facts is what the whole trace says before the first step of the model: which indices,
 // terms and members there are. Its foresight chooses among hidden moves; what is chosen is checked.
@@ -24,7 +28,7 @@ type facts struct {
 	later   [2][]uint64 // the IDs that the sites had after these, in order
 	third   []uint64    // members of neither
 	reads   [2][]dataRead
-	special map[arbiter.Position]bool // entries of the model that are no client's
+	special map[arbiter.Position]uint64 // entries of the model that are no client's: the member that a change is of, aToken
 }
 
 type dataRead struct {
@@ -33,8 +37,10 @@ type dataRead struct {
 	who  uint64
 }
 
+const aToken = 1
+
 func gather(ls []Line) *facts {
-	f := &facts{special: map[arbiter.Position]bool{}}
+	f := &facts{special: map[arbiter.Position]uint64{}}
 	idx := map[uint64]bool{0: true, 1: true, 2: true}
 	terms := map[uint64]bool{0: true, 1: true}
 	pos := func(ps ...arbiter.Position) {
@@ -135,12 +141,12 @@ func gather(ls []Line) *facts {
 		if d := l.In.Data; l.In.Kind == failover.DataRead && d.Problem == failover.None && d.Member != 0 {
 			m := f.data(d)
 			f.reads[l.Site] = append(f.reads[l.Site], dataRead{n, m, d.Member})
-			if m.TokenIndex != 0 {
-				f.special[arbiter.Position{Index: m.TokenIndex, Term: m.Token.EntryTerm}] = true
+			if d.TokenIndex != 0 && d.Token.EntryTerm != 0 {
+				f.special[f.pos(arbiter.Position{Index: d.TokenIndex, Term: d.Token.EntryTerm})] = aToken
 			}
-			for _, c := range m.Past.Newest {
+			for _, c := range d.Past.Newest {
 				if c.Index > 2 {
-					f.special[arbiter.Position{Index: c.Index, Term: c.Term}] = true
+					f.special[f.pos(arbiter.Position{Index: c.Index, Term: c.Term})] = c.ID
 				}
 			}
 		}
@@ -167,7 +173,13 @@ func (f *facts) index(v uint64) uint64 {
 	if ok {
 		return f.at[k]
 	}
-	return f.at[k-1] + min(v-f.idx[k-1], slots)
+	n := v - f.idx[k-1] - 1
+	if k < len(f.idx) {
+		n = min(n+1, f.at[k]-f.at[k-1]-1)
+	} else {
+		n = min(n+1, slots)
+	}
+	return f.at[k-1] + n - min(n, spare)
 }
 
 // term is the model's term for one of etcd's. Both have the same order.

@@ -29,10 +29,10 @@ func (n *need) say(format string, args ...any) {
 func (n *need) any() bool { return n.why != "" }
 
 // The costs of saying that a watcher saw less than there is: a call of it ran into its
-// deadline. Dearer than a move that makes it so.
+// deadline. Dearer than a cut that makes it so.
 const (
 	blindPeer   = 2
-	blindStatus = 3
+	blindStatus = 2
 	blindAway   = 1
 	blindInside = 1
 )
@@ -107,7 +107,7 @@ func (c *cand) look(f *facts, l *Line) (fed failover.Obs, n need, blind int) {
 		n.commit = at
 		n.say("it sees the commit index %d, %d of the model", o.Commit, at)
 	}
-	if s := c.starts[i]; o.Start != noProcess && o.Start != s.real && !c.seen(i, now, func(v *view) bool { return v.obs.Start > s.model }) {
+	if s := c.starts[i]; started(o.Start) && o.Start != s.real && !c.seen(i, now, func(v *view) bool { return v.obs.Start > s.model }) {
 		n.start = true
 		n.say("its etcd was started")
 	}
@@ -117,6 +117,9 @@ func (c *cand) look(f *facts, l *Line) (fed failover.Obs, n need, blind int) {
 // noProcess is Obs.Start while no process runs: the hash of nothing.
 const noProcess = 0x69691905
 
+// started: zero is not known.
+func started(v uint32) bool { return v != 0 && v != noProcess }
+
 // tick lets the agent of the line see what the trace says, if that was to be seen.
 func (c *cand) tick(f *facts, l *Line) (n need, blind int) {
 	fed, n, blind := c.look(f, l)
@@ -124,7 +127,7 @@ func (c *cand) tick(f *facts, l *Line) (n need, blind int) {
 		return n, blind
 	}
 	i := l.Site
-	if o := l.In.Obs; o.Start != noProcess && o.Start != c.starts[i].real {
+	if o := l.In.Obs; started(o.Start) && o.Start != c.starts[i].real {
 		c.starts[i].real = o.Start
 		for k := range c.views[i] {
 			if v := &c.views[i][k]; v.until >= l.At-staleFor && v.obs.Start > c.starts[i].model {
@@ -248,7 +251,9 @@ func (c *cand) reply(f *facts, l *Line) (n need) {
 		return n
 	}
 	var e failover.Event
-	if back != nil {
+	if real.Kind == failover.DataRead && real.Outcome == failover.Done && real.Data.Problem != failover.None {
+		e = real // a damaged disk: nothing else counts then
+	} else if back != nil {
 		e = *back
 		c.sameReply(f, &e, real, &n)
 	} else {
@@ -338,8 +343,8 @@ func (c *cand) readRecord(f *facts, l *Line, e *failover.Event, n *need) {
 			return
 		case real.Status == failover.Absent || r.ver == 0:
 			continue
-		case bare(r.rec) != want:
-			tried = append(tried, diff(want, bare(r.rec)))
+		case bare(*r.rec) != want:
+			tried = append(tried, diff(want, bare(*r.rec)))
 			continue
 		}
 		if !c.version(real.Version.Tag(), r.ver) {
@@ -356,7 +361,7 @@ func (c *cand) readRecord(f *facts, l *Line, e *failover.Event, n *need) {
 			return
 		}
 		s.Seen = max(s.Seen, r.rec.Generation)
-		e.Record, e.Version, e.Seen = r.rec, explore.VersionAt(r.ver), real.Seen
+		e.Record, e.Version, e.Seen = *r.rec, explore.VersionAt(r.ver), real.Seen
 		return
 	}
 	n.reply = 1

@@ -27,8 +27,24 @@ func leader(w *explore.World) int {
 	return l
 }
 
+// isSpecial says whether the entry that comes next at this leader is known to be no client's.
 func (f *facts) isSpecial(index int, term uint32) bool {
-	return f.special[arbiter.Position{Index: uint64(index), Term: uint64(term)}]
+	return f.special[arbiter.Position{Index: uint64(index), Term: uint64(term)}] != 0
+}
+
+// place lets clients write until what leader l proposes next has its known place.
+func (v *env) place(w *explore.World, l int, what uint64) {
+	n := &w.Nodes[l]
+	at := 0
+	for p, x := range v.special {
+		if i := int(p.Index); x == what && i > len(n.Log) && p.Term == uint64(n.Term) && (at == 0 || i < at) {
+			at = i
+		}
+	}
+	if at > 0 {
+		v.fill(w, l, at-1)
+		v.flow(w)
+	}
 }
 
 // limit is how long the log of node i gets while this leader leads, as far as that is known.
@@ -126,6 +142,14 @@ func (v *env) effect(c *cand, i, slot int, how explore.How) bool {
 		}
 	case failover.Restart:
 		v.flush(w, i)
+	case failover.WriteToken, failover.Promote:
+		what := uint64(aToken)
+		if a.Kind == failover.Promote {
+			what = a.ID
+		}
+		if l := leader(w); l >= 0 {
+			v.place(w, l, what)
+		}
 	case failover.AddLearner:
 		if n := c.added[i]; n < len(v.later[i]) {
 			w.IDs = v.later[i][n] - 1
@@ -142,17 +166,46 @@ func (v *env) effect(c *cand, i, slot int, how explore.How) bool {
 	return true
 }
 
+// crash is what the end of an etcd costs, dearer than that a watcher missed something.
+const crash = 4
+
+// attempt makes a hidden move and gives its outcome to each, if it could be made.
+func (v *env) attempt(c *cand, name string, move func(d *cand) bool, each func(*cand)) {
+	v.attemptFor(1, c, name, move, each)
+}
+
+// attemptFor does so for this cost.
+func (v *env) attemptFor(cost int, c *cand, name string, move func(d *cand) bool, each func(*cand)) {
+	d := c.clone()
+	if !move(d) || d.w.Broken() {
+		return
+	}
+	d.did(v.line, "%s", name)
+	d.steps++
+	d.price += cost
+	each(d)
+}
+
+// ends carries out what is out before the agent of the line dies, or never learns of it.
+func (v *env) ends(c *cand, l *Line, each func(*cand)) {
+	hows := []explore.How{explore.OK, explore.Lose, explore.Later, explore.Tear1, explore.Tear2}
+	for slot, a := range c.w.Sites[l.Site].Out {
+		if a == nil || (l.Start == nil && a.Kind.Reply() != l.In.Kind) {
+			continue
+		}
+		for _, how := range hows {
+			if (how == explore.Tear1 || how == explore.Tear2) && (a.Kind != failover.Append || l.Start == nil) {
+				continue
+			}
+			v.attempt(c, fmt.Sprintf("%s of %s is carried out (%s)", a.Kind, string("ab"[l.Site]), how),
+				func(d *cand) bool { return v.effect(d, l.Site, slot, how) }, each)
+		}
+	}
+}
+
 // hidden tries every move that may lead on from c, and gives those that could be made to each.
 func (v *env) hidden(c *cand, n *need, each func(*cand)) {
-	try := func(name string, move func(d *cand) bool) {
-		d := c.clone()
-		if !move(d) || d.w.Broken() {
-			return
-		}
-		d.did(v.line, "%s", name)
-		d.steps++
-		each(d)
-	}
+	try := func(name string, move func(d *cand) bool) { v.attempt(c, name, move, each) }
 	op := func(name string, o explore.Op, a int) {
 		try(name, func(d *cand) bool { return d.w.Apply(explore.Move{Op: o, A: uint8(a)}) })
 	}
@@ -192,14 +245,14 @@ func (v *env) hidden(c *cand, n *need, each func(*cand)) {
 			continue
 		}
 		try("etcd "+site+" starts", func(d *cand) bool { return d.w.Up(i) })
-		try("etcd "+site+" ends", func(d *cand) bool {
+		v.attemptFor(crash, c, "etcd "+site+" ends", func(d *cand) bool {
 			if !d.w.Alive(i) {
 				return false
 			}
 			v.prepare(&d.w)
 			v.flush(&d.w, i)
 			return d.w.Down(i)
-		})
+		}, each)
 		try(site+" is elected", func(d *cand) bool {
 			d.w.ApplyAll(i)
 			if !d.w.Apply(explore.Move{Op: explore.Elect, A: uint8(i)}) {
@@ -216,7 +269,10 @@ func (v *env) hidden(c *cand, n *need, each func(*cand)) {
 			v.prepare(&d.w)
 			return d.w.Apply(explore.Move{Op: explore.StepDown, A: uint8(i)})
 		})
-		op(site+" learns that it was removed", explore.Learn, i)
+		try(site+" learns that it was removed", func(d *cand) bool {
+			v.flush(&d.w, i)
+			return d.w.Apply(explore.Move{Op: explore.Learn, A: uint8(i)})
+		})
 	}
 	for k := range c.w.Late {
 		if c.w.Late[k] != nil {
