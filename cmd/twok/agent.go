@@ -20,6 +20,7 @@ import (
 	"go.uber.org/zap/zapcore"
 	"golang.org/x/sync/errgroup"
 
+	"twok/arbiter"
 	"twok/internal/agent"
 	"twok/internal/etcdproc"
 )
@@ -151,6 +152,7 @@ func agentConfig(c *cli.Context, log *zap.Logger) (agent.Config, error) {
 	if cfg.Arbiter, err = arbiterRegister(cfg.ArbiterName); err != nil {
 		return cfg, err
 	}
+	cfg.Scratch = func(suffix string) (arbiter.Register, error) { return arbiterRegister(besideRecord(cfg.ArbiterName, suffix)) }
 	if cfg.ClientTLS, err = tlsConfig(c, "client"); err != nil {
 		return cfg, err
 	}

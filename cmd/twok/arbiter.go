@@ -29,6 +29,7 @@ const (
 	exitMisconfigured = 22
 	exitUnknown       = 23
 	exitConflict      = 24
+	exitUntrusted     = 25 // of probe: the store does not keep its promise
 )
 
 func arbiterCommand() *cli.Command {
@@ -38,6 +39,7 @@ func arbiterCommand() *cli.Command {
 		Subcommands: []*cli.Command{
 			arbiterServeCommand(),
 			arbiterShowCommand(),
+			arbiterProbeCommand(),
 		},
 	}
 }

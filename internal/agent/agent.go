@@ -112,6 +112,10 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	etcdEnd := make(chan error, 1)
 	g.Go(func() { etcdEnd <- a.cfg.Etcd.Run(life) })
 	g.Go(func() { a.watch.run(life) })
+	if a.cfg.Scratch != nil {
+		a.watch.trust(a.storeAtStart())
+		g.Go(func() { a.probeStore(life) })
+	}
 	a.loop(ctx, life)
 	end()
 	g.Wait()

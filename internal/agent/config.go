@@ -24,7 +24,10 @@ type Config struct {
 
 	Arbiter     arbiter.Register
 	ArbiterName string // for status and log
-	Etcd        etcdproc.Etcd
+	// Scratch opens another independent client of a register beside the record, named
+	// after it and the given suffix: the probe's. Nil: the store is trusted unseen.
+	Scratch func(suffix string) (arbiter.Register, error)
+	Etcd    etcdproc.Etcd
 
 	ClientTLS *tls.Config // towards client ports; nil: plain text
 	PeerTLS   *tls.Config // towards peer ports

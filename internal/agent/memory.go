@@ -34,6 +34,8 @@ type memoryFile struct {
 	Own  ownFile           `json:"own_claim"`
 	Seen map[string]uint64 `json:"generations_seen"`
 	Site siteInfo          `json:"site"`
+
+	Probed string `json:"arbiter_probed,omitempty"` // the arbiter whose store last passed its probe
 }
 
 type ownFile struct {
@@ -135,6 +137,21 @@ func (m *memory) site() siteInfo {
 
 func (m *memory) setSite(f func(*siteInfo) bool) error {
 	return m.change(func(d *memoryFile) bool { return f(&d.Site) })
+}
+
+// probed is the arbiter whose store last passed.
+func (m *memory) probed() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.d.Probed
+}
+
+func (m *memory) setProbed(arbiter string) error {
+	return m.change(func(d *memoryFile) bool {
+		changed := d.Probed != arbiter
+		d.Probed = arbiter
+		return changed
+	})
 }
 
 // change writes the file if f says that something changed. After an error the

@@ -36,7 +36,8 @@ type watcher struct {
 	contact bool   // the other member answered since the last take
 	warned  bool   // of a version with stale reads; lookAtBinary's own
 	binary  uint32 // minor version of the binary that the next start runs; zero: not known
-	quiet   bool   // nothing changes: look at list and token less often
+	store   failover.StoreState
+	quiet   bool // nothing changes: look at list and token less often
 }
 
 func newWatcher(cfg Config, d *etcdapi.Dialer, mem *memory) (*watcher, error) {
@@ -111,7 +112,7 @@ func (w *watcher) take(quiet bool) failover.Obs {
 	defer w.mu.Unlock()
 	w.quiet = quiet
 	o := w.obs
-	o.Contact = w.contact
+	o.Contact, o.Store = w.contact, w.store
 	w.contact = false
 	return o
 }

@@ -267,18 +267,26 @@ func (p *prober) conditions(ctx context.Context) (*Problem, error) {
 	return nil, nil
 }
 
-// everybody reads by every client.
+// everybody reads by every client, at the same time.
 func (p *prober) everybody(ctx context.Context) (*Problem, error) {
-	for _, c := range p.clients {
-		b, v, err := p.read(ctx, c)
-		if err != nil {
-			return nil, err
-		}
-		if bad, err := p.holds(b, v); bad != nil || err != nil {
-			return bad, err
+	bad, errs := make([]*Problem, len(p.clients)), make([]error, len(p.clients))
+	var g sync.WaitGroup
+	for i, c := range p.clients {
+		g.Go(func() {
+			b, v, err := p.read(ctx, c)
+			if err == nil {
+				bad[i], err = p.holds(b, v)
+			}
+			errs[i] = err
+		})
+	}
+	g.Wait()
+	for _, b := range bad {
+		if b != nil {
+			return b, nil
 		}
 	}
-	return nil, nil
+	return nil, errors.Join(errs...)
 }
 
 // race lets all clients swap from one version at once, while the last one reads.

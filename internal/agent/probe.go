@@ -1,0 +1,110 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.uber.org/zap"
+
+	"twok/arbiter"
+	"twok/internal/failover"
+	"twok/internal/probe"
+)
+
+// Pauses between two probes that did not pass.
+const (
+	probeAgain    = 2 * time.Second
+	probeAgainMax = time.Minute
+)
+
+// ScratchSuffix is what the probe's register is called, behind the record's name: one
+// for each member, so that two probes do not disturb each other.
+func ScratchSuffix(member uint64) string { return ".probe." + hex(member) }
+
+// storeAtStart: a store that passed before, under the same name, is trusted until it fails. An
+// agent that is restarted while its pair has no leader must not wait for a probe.
+func (a *Agent) storeAtStart() failover.StoreState {
+	if a.mem.probed() == a.cfg.ArbiterName {
+		return failover.StoreTrusted
+	}
+	return failover.StoreUntested
+}
+
+// probeStore probes the arbiter's store until it passes (A1). Without having passed the core does not arm.
+func (a *Agent) probeStore(ctx context.Context) {
+	wait := probeAgain
+	for {
+		member := a.watch.member()
+		if member == 0 { // a new member: it gets its ID when etcd starts
+			if !sleep(ctx, a.cfg.Tick) {
+				return
+			}
+			continue
+		}
+		rep, err := probe.Run(ctx, probe.Config{
+			Open:       func() (arbiter.Register, error) { return a.cfg.Scratch(ScratchSuffix(member)) },
+			ClaimAfter: a.cfg.ClaimAfter, Timeout: a.cfg.arbiterDeadline(), RunID: arbiter.NewNonce(),
+		})
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err == nil && rep.Problem == nil:
+			a.watch.trust(failover.StoreTrusted)
+			if err := a.mem.setProbed(a.cfg.ArbiterName); err != nil {
+				a.log.Warn("the probe's outcome could not be stored", zap.Error(err))
+			}
+			a.log.Info("the arbiter's store passed its probe", zap.Int("rounds", rep.Rounds), zap.Duration("took", rep.Took),
+				zap.Duration("read_p50", rep.Read.P50), zap.Duration("read_p99", rep.Read.P99),
+				zap.Duration("swap_p50", rep.Swap.P50), zap.Duration("swap_p99", rep.Swap.P99))
+			for _, w := range rep.Warnings {
+				a.log.Warn("the arbiter's store", zap.String("warning", w))
+			}
+			return
+		case err == nil:
+			a.watch.trust(failover.StoreFaulty)
+			if err := a.mem.setProbed(""); err != nil {
+				a.log.Warn("the probe's outcome could not be stored", zap.Error(err))
+			}
+			a.log.Error("the arbiter's store failed its probe: this member does not claim",
+				zap.String("fault", string(rep.Problem.Fault)), zap.String("what", rep.Problem.What), zap.String("remedy", rep.Problem.Remedy))
+			wait = probeAgainMax
+		default:
+			lvl := a.log.Warn
+			if errors.Is(err, probe.ErrBusy) {
+				lvl = a.log.Info
+			}
+			if repeated, ok := a.echo.tell("probe "+err.Error(), time.Now()); ok {
+				lvl("the arbiter's store could not be probed", zap.Error(err), zap.Int("repeated", repeated))
+			}
+		}
+		if !sleep(ctx, wait) {
+			return
+		}
+		wait = min(2*wait, probeAgainMax)
+	}
+}
+
+// sleep is false if ctx ended first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
+// trust sets what the next observation says of the store.
+func (w *watcher) trust(s failover.StoreState) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.store = s
+}
+
+// member is this member's ID, zero while it is not known.
+func (w *watcher) member() uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.obs.Member
+}
