@@ -48,6 +48,10 @@
 //  6. Open, RewriteID and CreateEmpty take etcd's own WAL lock, which proves
 //     that etcd is out; they do not keep a restarted etcd waiting. The caller
 //     holds the flock of member/snap/db for that (protocol.md, "the locks").
+//     After an error they are released too. But where etcd's code cannot stat or
+//     seek a file that it has just locked, the garbage collector does it, within two
+//     minutes; and where it cannot open the directory, the end of the process. Until
+//     then Open returns ErrLocked.
 //  7. Files made here belong to the owner of the files beside them, so that an
 //     etcd under another user still opens them.
 package walsurgery

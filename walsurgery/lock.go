@@ -3,6 +3,7 @@ package walsurgery
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -22,7 +23,10 @@ func Locked(walDir string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	name := filepath.Join(walDir, segs[len(segs)-1].name)
+	return fileLocked(filepath.Join(walDir, segs[len(segs)-1].name))
+}
+
+func fileLocked(name string) (bool, error) {
 	f, err := os.Open(name)
 	if err != nil {
 		return false, fmt.Errorf("query the lock of the WAL: %w", err)
@@ -35,10 +39,24 @@ func Locked(walDir string) (bool, error) {
 	return lk.Type != syscall.F_UNLCK, nil
 }
 
+// mustBeUnlocked asks for the preallocated files too: etcd's code would wait for
+// their locks without end. It keeps them for itself when it fails half way.
 func mustBeUnlocked(walDir string) error {
 	locked, err := Locked(walDir)
 	if err == nil && locked {
-		err = fmt.Errorf("open WAL %s: %w", walDir, ErrLocked)
+		return fmt.Errorf("open WAL %s: %w", walDir, ErrLocked)
+	}
+	for _, name := range []string{"0.tmp", "1.tmp"} {
+		if err != nil {
+			return err
+		}
+		locked, err = fileLocked(filepath.Join(walDir, name))
+		if errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+		if locked {
+			return fmt.Errorf("open WAL %s: %s is locked, maybe by an earlier attempt of this process that failed: restart it: %w", walDir, name, ErrLocked)
+		}
 	}
 	return err
 }

@@ -7,15 +7,17 @@
 //
 // SURGEON_SEGMENT is the size of a segment. With SURGEON_AGAIN a failed operation
 // is done once more in the same process, as the agent does it; the exit status is
-// that of the second time.
+// that of the second time. With SURGEON_AGAIN=gc the garbage is collected between.
 package main
 
 import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"strconv"
 	"syscall"
+	"time"
 
 	"go.etcd.io/etcd/server/v3/storage/wal"
 
@@ -25,8 +27,13 @@ import (
 
 func main() {
 	err := run(os.Args[1:])
-	if err != nil && os.Getenv("SURGEON_AGAIN") != "" {
+	if again := os.Getenv("SURGEON_AGAIN"); err != nil && again != "" {
 		fmt.Fprintln(os.Stderr, "surgeon: the first time:", err)
+		if again == "gc" {
+			runtime.GC()
+			time.Sleep(20 * time.Millisecond) // finalizers run beside
+			runtime.GC()
+		}
 		err = run(os.Args[1:])
 	}
 	if err != nil {
