@@ -128,5 +128,17 @@ func differences(name string, a, b reflect.Value, out *[]string) {
 		}
 		return
 	}
+	if b.Kind() == reflect.Array { // without the zeros at its end
+		n := b.Len()
+		for n > 0 && b.Index(n-1).IsZero() {
+			n--
+		}
+		var items []any
+		for i := range n {
+			items = append(items, b.Index(i).Interface())
+		}
+		*out = append(*out, fmt.Sprintf("%s=%v", name, items))
+		return
+	}
 	*out = append(*out, fmt.Sprintf("%s=%v", name, b.Interface()))
 }

@@ -209,3 +209,73 @@ func TestSectionIsNudged(t *testing.T) {
 		t.Errorf("preparing without the locks: %v", acts)
 	}
 }
+
+// Only a pair with a leader and nothing in the way is whole, and armed; all else says what is in the way.
+//
+// Rules: P11.
+func TestWholeAndArmed(t *testing.T) {
+	for _, p := range Phases() {
+		for _, why := range []Reason{None, RecordUnread, TokenMissing} {
+			s := State{Phase: p, Why: why}
+			want := why == None && (p == Following || p == Leading)
+			armed, said := s.Armed()
+			if s.Whole() != want || armed != want || said != why {
+				t.Errorf("%s/%s: whole %v, armed %v because of %q", p, why, s.Whole(), armed, said)
+			}
+		}
+	}
+}
+
+// How long the next stop waits after one that came to nothing (P7): doubling, with a random part of at most a half of
+// the first, never above the most.
+//
+// Rules: P7; F8.
+func TestStopWait(t *testing.T) {
+	for _, c := range []struct {
+		min, most uint32
+		level     uint8
+		random    uint32
+		want      uint32
+		next      uint8
+	}{
+		{12, 100, 0, 0, 12, 1},
+		{12, 100, 0, 6, 18, 1},
+		{12, 100, 0, 7, 12, 1},
+		{12, 100, 1, 13, 30, 2},
+		{12, 100, 3, 3, 99, 4},
+		{12, 100, 3, 6, 100, 4},
+		{12, 100, 4, 0, 100, 5},
+		{1, 1 << 30, 15, 9, 1 << 15, 16},
+		{1, 1 << 30, 16, 9, 1 << 16, 16},
+		{1 << 16, 1 << 20, 16, 0, 1 << 20, 16}, // too much for the type
+		{1, 9, 0, 0, 1, 1},
+		{0, 9, 0, 5, 9, 1},
+	} {
+		s := representative(Deciding)
+		s.P.MinRun, s.P.MaxRun, s.StopLevel, s.Arb = c.min, c.most, c.level, ReadRecord
+		s, _ = Step(s, Event{Kind: RecordRead, Status: Unavailable, Random: c.random})
+		if s.Phase != Releasing || s.StopWait != c.want || s.StopLevel != c.next || s.Refused != RecordUnavailable {
+			t.Errorf("%+v: %s, wait %d, level %d, %s", c, s.Phase, s.StopWait, s.StopLevel, s.Refused)
+		}
+	}
+}
+
+// How long a promotion is held down (F35).
+//
+// Rules: P12; F35.
+func TestHoldDown(t *testing.T) {
+	for _, c := range []struct {
+		first, most uint32
+		level       uint8
+		want        uint32
+	}{
+		{5, 20, 0, 0}, {5, 20, 1, 5}, {5, 20, 2, 10}, {5, 20, 3, 20}, {5, 20, 4, 20}, {5, 20, 32, 20}, {0, 20, 3, 0},
+		{1, math.MaxUint32, 32, 1 << 31}, {2, math.MaxUint32, 32, math.MaxUint32}, {3, math.MaxUint32, 31, 3 << 30},
+	} {
+		s := representative(Joining)
+		s.P.HoldFirst, s.P.HoldMax, s.HoldLevel, s.Site = c.first, c.most, c.level, AddLearner
+		if s, _ = Step(s, Event{Kind: MemberChanged, Outcome: Done, ID: idC}); s.Phase != Preparing || s.Hold != c.want {
+			t.Errorf("%+v: %s, %d", c, s.Phase, s.Hold)
+		}
+	}
+}
