@@ -16,7 +16,7 @@ TEST_FLAGS ?=
 BENCH_ROUNDS ?= 20
 FOR ?= 60m
 
-.PHONY: build tools demo test matrix bench lint rules proof proof-long clean FORCE
+.PHONY: build tools demo test matrix bench lint rules proof proof-long mutants clean FORCE
 
 build: bin/twok
 
@@ -56,6 +56,9 @@ proof: ## the machine checks of the safety argument, about five minutes
 
 proof-long: ## make proof-long FOR=60m; totals add up in bin/proof
 	testing/proof.sh $(FOR) bin/proof
+
+mutants: ## the core, changed in one place at a time: each change is noticed by a test or explained
+	@nice go run ./testing/mutants $(MUTANTS)
 
 clean: ## the cache of tools stays
 	rm -rf bin
