@@ -29,6 +29,8 @@
 //	501, 505                               misconfigured   misconfigured
 //	503 with Twok-Applied: no              unavailable     unavailable
 //	other 5xx                              unknown         unavailable
+//	a server certificate not to be trusted misconfigured   misconfigured
+//	a client certificate that was refused  forbidden       forbidden
 //	no connection                          unavailable     unavailable
 //	connection, no whole answer            unknown         unavailable
 //
@@ -45,7 +47,7 @@
 //   - R3 A missing, empty or weak ETag, an Age header (a cache answered), or a
 //     reply without a length is misconfigured, never a value.
 //   - R4 Once a connection was handed to a PUT, no transport error is taken for
-//     "not applied".
+//     "not applied", but a TLS alert about the client's certificate: it ends a handshake.
 //   - R5 Every call ends by the context's deadline or after Config.Timeout.
 //
 // # Invariants of Server

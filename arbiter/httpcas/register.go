@@ -3,6 +3,7 @@ package httpcas
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -29,9 +30,13 @@ const (
 
 // Config of a Register.
 type Config struct {
-	// URL of the value: http or https, with a path. A user and password in it
-	// are sent as basic authentication and never printed.
+	// URL of the value: http or https, with a path. A user in it is refused.
 	URL string
+	// TLS of an https URL; nil trusts the system's authorities.
+	TLS *tls.Config
+	// Authorization returns the value of that header ("Basic …", "Bearer …"), and
+	// is asked for each request, so that a changed file is noticed. nil: none is sent.
+	Authorization func() (string, error)
 	// Timeout of one call; 0 is DefaultTimeout.
 	Timeout time.Duration
 }
@@ -39,7 +44,8 @@ type Config struct {
 // Register is an arbiter.Register; see the package documentation.
 type Register struct {
 	url     string
-	shown   string // for messages: no password, no query
+	auth    func() (string, error)
+	shown   string // for messages: no query
 	timeout time.Duration
 	client  *http.Client
 }
@@ -66,6 +72,10 @@ func New(cfg Config) (*Register, error) {
 			shown(u), arbiter.ErrMisconfigured, strings.TrimRight(shown(u), "/"))
 	case u.Fragment != "":
 		return nil, fmt.Errorf("the arbiter's URL %s: %w: it has a fragment (#%s), which is never sent", shown(u), arbiter.ErrMisconfigured, u.Fragment)
+	case u.User != nil:
+		return nil, fmt.Errorf("the arbiter's URL %s: %w: it holds a user; set TWOK_ARBITER_USER and TWOK_ARBITER_PASSWORD_FILE instead", shown(u), arbiter.ErrMisconfigured)
+	case cfg.TLS != nil && u.Scheme != "https":
+		return nil, fmt.Errorf("the arbiter's URL %s: %w: certificates are set and the URL is not https", shown(u), arbiter.ErrMisconfigured)
 	case cfg.Timeout < 0:
 		return nil, fmt.Errorf("the arbiter's timeout: %w: %v is negative", arbiter.ErrMisconfigured, cfg.Timeout)
 	}
@@ -75,7 +85,7 @@ func New(cfg Config) (*Register, error) {
 	http1 := new(http.Protocols)
 	http1.SetHTTP1(true)
 	return &Register{
-		url: u.String(), shown: shown(u), timeout: cfg.Timeout,
+		url: u.String(), auth: cfg.Authorization, shown: shown(u), timeout: cfg.Timeout,
 		client: &http.Client{
 			Transport: &http.Transport{
 				Proxy: nil, // a proxy from the environment may cache or resend
@@ -83,6 +93,7 @@ func New(cfg Config) (*Register, error) {
 				DisableKeepAlives:      true,
 				DisableCompression:     true, // gzip makes ETags weak
 				Protocols:              http1,
+				TLSClientConfig:        cfg.TLS.Clone(),
 				DialContext:            (&net.Dialer{Timeout: cfg.Timeout}).DialContext,
 				MaxResponseHeaderBytes: 64 << 10,
 			},
@@ -91,14 +102,14 @@ func New(cfg Config) (*Register, error) {
 	}, nil
 }
 
-// shown is u for messages: no password, no query (it may hold a signature).
+// shown is u for messages: no user, no query (it may hold a signature).
 func shown(u *url.URL) string {
 	c := *u
-	c.RawQuery, c.Fragment, c.RawFragment = "", "", ""
-	return c.Redacted()
+	c.User, c.RawQuery, c.Fragment, c.RawFragment = nil, "", "", ""
+	return c.String()
 }
 
-// String is the URL, without its password and query.
+// String is the URL, without its query.
 func (r *Register) String() string { return r.shown }
 
 // Read implements arbiter.Register.
@@ -108,7 +119,8 @@ func (r *Register) Read(ctx context.Context) ([]byte, arbiter.Version, error) {
 		return nil, arbiter.Absent, fmt.Errorf("read %s: %w: %w", r.shown, class, fmt.Errorf(format, args...))
 	}
 	if err != nil {
-		return fail(arbiter.ErrUnavailable, "%w", err)
+		class, remedy := transportClass(false, a.connected, err)
+		return fail(class, "%w%s", err, remedy)
 	}
 	switch class := readClass(a.status); {
 	case a.status == http.StatusNotFound || a.status == http.StatusGone:
@@ -153,10 +165,11 @@ func (r *Register) CompareAndSwap(ctx context.Context, prev arbiter.Version, nex
 		h.Set("Content-Type", "application/json")
 	})
 	if err != nil {
-		if a.connected { // R4
-			return fail(arbiter.ErrUnknown, "%w", err)
+		class, remedy := transportClass(true, a.connected, err)
+		if !a.connected {
+			err = fmt.Errorf("nothing was sent: %w", err)
 		}
-		return fail(arbiter.ErrUnavailable, "nothing was sent: %w", err)
+		return fail(class, "%w%s", err, remedy)
 	}
 	if class := putClass(a.status, prev.Exists(), a.header.Get(HeaderApplied) == "no"); class != nil {
 		return fail(class, "%s", a.describe())
@@ -192,6 +205,13 @@ func (r *Register) do(ctx context.Context, method string, body []byte, set func(
 		req.Body, req.ContentLength = nil, 0
 	}
 	set(req.Header)
+	if r.auth != nil {
+		value, err := r.auth()
+		if err != nil {
+			return a, &authError{err}
+		}
+		req.Header.Set("Authorization", value)
+	}
 	resp, err := r.client.Do(req)
 	if err != nil {
 		a.connected = connected.Load()

@@ -306,7 +306,7 @@ func TestNobodyListens(t *testing.T) {
 func TestNewRefuses(t *testing.T) {
 	for _, url := range []string{
 		"", "pair", "/pair", "127.0.0.1:7379/pair", "ftp://host/pair", "unix:///pair", "http:///pair", "http://:80/pair",
-		"http://host", "http://host/", "http://host//", "http://host/pair#x", "http://ho st/pair", "http://host:port/pair", "http://u:secret@host/%zz",
+		"http://host", "http://host/", "http://host//", "http://host/pair#x", "http://ho st/pair", "http://host:port/pair", "http://u:secret@host/%zz", "http://u:secret@host/pair",
 	} {
 		r, err := New(Config{URL: url})
 		if arbiter.Class(err) != arbiter.ErrMisconfigured || r != nil {
@@ -323,12 +323,49 @@ func TestNewRefuses(t *testing.T) {
 
 // Rules: none (secrets stay out of messages).
 func TestSecretsAreNotShown(t *testing.T) {
-	r := open(t, "http://user:secret@"+refusedAddr(t)+"/pair?sig=secret")
-	_, _, err := r.Read(t.Context())
+	r, err := New(Config{URL: "http://" + refusedAddr(t) + "/pair?sig=secret", Authorization: func() (string, error) { return Basic("u", "secret"), nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _, err = r.Read(t.Context())
 	err2 := r.CompareAndSwap(t.Context(), arbiter.Absent, nil)
 	for _, s := range []string{r.String(), err.Error(), err2.Error()} {
 		if strings.Contains(s, "secret") || !strings.Contains(s, "/pair") {
 			t.Errorf("%s", s)
 		}
+	}
+}
+
+// What is sent as authorization is asked for each time; without it nothing is sent.
+// Rules: none (configuration).
+func TestAuthorization(t *testing.T) {
+	var got []string
+	hs := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		got = append(got, r.Header.Get("Authorization"))
+		w.WriteHeader(http.StatusNoContent)
+	}))
+	defer hs.Close()
+	next, fail := "Bearer one", error(nil)
+	r, err := New(Config{URL: hs.URL + "/pair", Authorization: func() (string, error) { return next, fail }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"Bearer one", "Basic dTpwOnc="} {
+		if next = want; want != "Bearer one" {
+			next = Basic("u", "p:w")
+		}
+		if err := r.CompareAndSwap(t.Context(), arbiter.Absent, nil); err != nil || got[len(got)-1] != want {
+			t.Errorf("%q, %v; want %q", got, err, want)
+		}
+	}
+	fail = errors.New("open secret: no such file")
+	_, _, err = r.Read(t.Context())
+	for _, err := range []error{err, r.CompareAndSwap(t.Context(), arbiter.Absent, nil)} {
+		if arbiter.Class(err) != arbiter.ErrMisconfigured || !strings.Contains(err.Error(), "no such file") {
+			t.Errorf("%v", err)
+		}
+	}
+	if len(got) != 2 {
+		t.Errorf("%d requests", len(got))
 	}
 }

@@ -1,7 +1,10 @@
 package httpcas
 
 import (
+	"crypto/tls"
+	"errors"
 	"net/http"
+	"strings"
 
 	"twok/arbiter"
 )
@@ -57,4 +60,49 @@ func readClass(status int) error {
 		return arbiter.ErrUnavailable
 	}
 	return arbiter.ErrMisconfigured
+}
+
+// authError says that the credentials could not be got.
+type authError struct{ err error }
+
+func (e *authError) Error() string { return "the credentials: " + e.err.Error() }
+func (e *authError) Unwrap() error { return e.err }
+
+// transportClass maps an exchange without an answer, and says what to do.
+func transportClass(put, connected bool, err error) (class error, remedy string) {
+	var auth *authError
+	var unverified *tls.CertificateVerificationError
+	var record tls.RecordHeaderError
+	switch {
+	case errors.As(err, &auth):
+		return arbiter.ErrMisconfigured, ""
+	case clientCertificateRefused(err):
+		return arbiter.ErrForbidden, "; the server refused the client certificate: check it and its dates"
+	case put && connected: // R4
+		return arbiter.ErrUnknown, ""
+	case errors.As(err, &unverified):
+		return arbiter.ErrMisconfigured, "; check the server's certificate, its dates and names, and TWOK_ARBITER_CA_FILE"
+	case errors.As(err, &record):
+		return arbiter.ErrMisconfigured, "; the server speaks no TLS: use http:// if that is right"
+	}
+	return arbiter.ErrUnavailable, ""
+}
+
+// clientCertificateRefused: an alert about the client's certificate. A server
+// sends it instead of finishing the handshake, so it has looked at no request;
+// with TLS 1.3 the client learns of it afterwards. The standard library has no type for it.
+func clientCertificateRefused(err error) bool {
+	_, alert, ok := strings.Cut(err.Error(), "remote error: tls: ")
+	if !ok {
+		return false
+	}
+	for _, about := range []string{
+		"bad certificate", "unsupported certificate", "revoked certificate", "expired certificate", "unknown certificate",
+		"access denied", "certificate required",
+	} {
+		if strings.HasPrefix(alert, about) {
+			return true
+		}
+	}
+	return false
 }

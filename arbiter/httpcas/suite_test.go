@@ -60,8 +60,8 @@ func checkPassword(next http.Handler) http.Handler {
 func fixtureOf(t *testing.T, s *Server, hs *httptest.Server, key string) arbitertest.Fixture {
 	addr := hs.Listener.Addr().String()
 	via := func(addr, password string) (arbiter.Register, error) {
-		u := url.URL{Scheme: "http", User: url.UserPassword("twok", password), Host: addr, Path: "/" + key}
-		return New(Config{URL: u.String()})
+		u := url.URL{Scheme: "http", Host: addr, Path: "/" + key}
+		return New(Config{URL: u.String(), Authorization: func() (string, error) { return Basic("twok", password), nil }})
 	}
 	return arbitertest.Fixture{
 		Addr:      addr,

@@ -152,7 +152,9 @@ func agentConfig(c *cli.Context, log *zap.Logger) (agent.Config, error) {
 	if cfg.Arbiter, err = arbiterRegister(cfg.ArbiterName); err != nil {
 		return cfg, err
 	}
-	cfg.Scratch = func(suffix string) (arbiter.Register, error) { return arbiterRegister(besideRecord(cfg.ArbiterName, suffix)) }
+	cfg.Scratch = func(suffix string) (arbiter.Register, error) {
+		return arbiterRegister(besideRecord(cfg.ArbiterName, suffix))
+	}
 	if cfg.ClientTLS, err = tlsConfig(c, "client"); err != nil {
 		return cfg, err
 	}

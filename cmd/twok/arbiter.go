@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"text/tabwriter"
 	"time"
 
@@ -36,9 +35,12 @@ func arbiterCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "arbiter",
 		Usage: "serve or look at the record that decides who survives",
+		Description: "The record is one value in a store with an atomic compare-and-swap, named by a URL:\n" +
+			"http[s]://HOST[:PORT]/NAME\ns3://BUCKET/KEY[?region=…&endpoint=…&path-style=true]\netcd://HOST:PORT[,HOST:PORT…]/KEY[?tls=true]\n\n" + arbiterEnvironment,
 		Subcommands: []*cli.Command{
 			arbiterServeCommand(),
 			arbiterShowCommand(),
+			arbiterHistoryCommand(),
 			arbiterProbeCommand(),
 		},
 	}
@@ -48,32 +50,14 @@ func arbiterCommand() *cli.Command {
 func arbiterFlag() cli.Flag {
 	return &cli.StringFlag{
 		Name: "arbiter", Required: true, EnvVars: []string{"TWOK_ARBITER"},
-		Usage: "`URL` of the pair's record: http://HOST[:PORT]/NAME or https://HOST[:PORT]/NAME",
+		Usage: "`URL` of the pair's record: " + arbiterURLs,
 	}
-}
-
-// arbiterRegister opens the register that a URL names. Nothing is sent.
-func arbiterRegister(raw string) (arbiter.Register, error) {
-	const supported = "supported are http://HOST[:PORT]/NAME and https://HOST[:PORT]/NAME (a store with ETag, If-Match and If-None-Match, such as `twok arbiter serve`)"
-	u, err := url.Parse(raw)
-	if err == nil && u.Scheme != "http" && u.Scheme != "https" {
-		err = fmt.Errorf("scheme %q is not supported", u.Scheme)
-		if u.Scheme == "" {
-			err = errors.New("it has no scheme")
-		}
-		return nil, hint(withCode(fmt.Errorf("--arbiter %s: %w", u.Redacted(), err), exitUsage), supported)
-	}
-	r, err := httpcas.New(httpcas.Config{URL: raw})
-	if err != nil {
-		return nil, hint(withCode(fmt.Errorf("--arbiter: %w", err), exitUsage), supported)
-	}
-	return r, nil
 }
 
 func arbiterShowCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "show",
-		Usage: "read the record once and print it",
+		Usage: "read the record once, say what it means, and print it",
 		Description: `Exit codes:
 0   a record was read
 2   wrong usage
@@ -88,7 +72,7 @@ func arbiterShowCommand() *cli.Command {
 23  unknown: any other error of the store`,
 		Flags: []cli.Flag{
 			arbiterFlag(),
-			&cli.BoolFlag{Name: "json", Usage: "print one JSON object {arbiter, version, record}"},
+			&cli.BoolFlag{Name: "json", Usage: "print one JSON object {arbiter, version, words, record}"},
 			&cli.DurationFlag{Name: "timeout", Value: httpcas.DefaultTimeout, Usage: "give up after this `TIME`"},
 		},
 		Action: func(c *cli.Context) error {
@@ -106,7 +90,7 @@ func arbiterShowCommand() *cli.Command {
 				return err
 			}
 			if c.Bool("json") {
-				return showJSON(c.App.Writer, r, data, v)
+				return showJSON(c.App.Writer, r, words(rec, time.Now()), data, v)
 			}
 			return showTable(c.App.Writer, rec, time.Now())
 		},
@@ -155,11 +139,11 @@ func arbiterError(err error) error {
 	case nil:
 		return nil
 	case arbiter.ErrForbidden:
-		return hint(withCode(err, exitForbidden), "check the credentials in the URL and the store's access rules")
+		return hint(withCode(err, exitForbidden), "check the credentials (see `twok arbiter --help`) and the store's access rules")
 	case arbiter.ErrUnavailable:
 		return hint(withCode(err, exitUnavailable), "check that the arbiter runs and that this machine reaches it")
 	case arbiter.ErrMisconfigured:
-		return hint(withCode(err, exitMisconfigured), "check the URL; the store needs GET, PUT, strong ETags, If-Match and If-None-Match")
+		return hint(withCode(err, exitMisconfigured), "check the URL and the store; `twok arbiter probe` tries whether it can hold a record")
 	case arbiter.ErrConflict:
 		return hint(withCode(err, exitConflict), "somebody else wrote the record; look at it with `twok arbiter show` and try again")
 	}
@@ -167,19 +151,24 @@ func arbiterError(err error) error {
 }
 
 // showJSON prints the record as it is stored.
-func showJSON(w io.Writer, r arbiter.Register, data []byte, v arbiter.Version) error {
+func showJSON(w io.Writer, r arbiter.Register, words []string, data []byte, v arbiter.Version) error {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
 	return enc.Encode(struct {
 		Arbiter string          `json:"arbiter"`
 		Version string          `json:"version"`
+		Words   []string        `json:"words"`
 		Record  json.RawMessage `json:"record"`
-	}{fmt.Sprint(r), v.Tag(), data})
+	}{fmt.Sprint(r), v.Tag(), words, data})
 }
 
 // showTable prints the record for people. now is only for "… ago".
 func showTable(out io.Writer, r arbiter.Record, now time.Time) error {
+	for _, s := range words(r, now) {
+		fmt.Fprintln(out, s)
+	}
+	fmt.Fprintln(out)
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	row := func(name, format string, args ...any) { fmt.Fprintf(w, "%s\t%s\n", name, fmt.Sprintf(format, args...)) }
 	row("record", "%s", r.ID)
@@ -233,19 +222,7 @@ func showTable(out io.Writer, r arbiter.Record, now time.Time) error {
 		return nil
 	}
 	fmt.Fprintln(out)
-	fmt.Fprintln(w, "GENERATIONS\tSURVIVOR\tFORK\tFORCED\tCLAIMED")
-	for _, e := range r.History[:r.HistoryCount()] {
-		generations := fmt.Sprint(e.First)
-		if e.Last != e.First {
-			generations = fmt.Sprintf("%d-%d", e.First, e.Last)
-		}
-		forced := "no"
-		if e.Forced {
-			forced = "yes"
-		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", generations, arbiter.FormatID(e.Survivor), showPosition(e.Fork), forced, showTime(e.At, now))
-	}
-	return w.Flush()
+	return historyTable(out, r, now)
 }
 
 func showPosition(p arbiter.Position) string {

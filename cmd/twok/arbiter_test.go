@@ -40,7 +40,7 @@ func TestUsageErrors(t *testing.T) {
 		{"arbiter show --json", "needs --arbiter"},
 		{"arbiter show --arbiter http://127.0.0.1:1/x --nonsense", "flag provided but not defined"},
 		{"arbiter show --arbiter http://127.0.0.1:1/x extra", `no argument, got "extra"`},
-		{"arbiter show --arbiter s3://bucket/key", `scheme "s3" is not supported`},
+		{"arbiter show --arbiter ftp://bucket/key", `scheme "ftp" is not supported`},
 		{"arbiter show --arbiter 127.0.0.1:7379", "--arbiter"},
 		{"arbiter show --arbiter host/name", "it has no scheme"},
 		{"arbiter show --arbiter http://127.0.0.1:7379", "no path"},

@@ -1,0 +1,171 @@
+package main
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func with(env map[string]string) secrets {
+	return secretsFrom(func(name string) string { return env[name] })
+}
+
+func write(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// pemPair is a self-signed certificate and its key, in files.
+func pemPair(t *testing.T) (cert, key string) {
+	t.Helper()
+	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, c, c, &k.PublicKey, k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kder, err := x509.MarshalECPrivateKey(k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return write(t, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))),
+		write(t, string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: kder})))
+}
+
+// One URL selects the store.
+// Rules: none (configuration).
+func TestOpenArbiter(t *testing.T) {
+	t.Setenv("AWS_CONFIG_FILE", os.DevNull)
+	t.Setenv("AWS_SHARED_CREDENTIALS_FILE", os.DevNull)
+	t.Setenv("AWS_REGION", "")
+	t.Setenv("AWS_PROFILE", "")
+	cert, key := pemPair(t)
+	password := write(t, "p\n")
+	tls := map[string]string{envCA: cert, envCert: cert, envKey: key, envUser: "u", envPasswordFile: password}
+	for url, c := range map[string]struct {
+		env  map[string]string
+		want string
+	}{
+		"http://host/pair":                    {nil, "*httpcas.Register http://host/pair"},
+		"https://host:1/a/pair?x=y":           {tls, "*httpcas.Register https://host:1/a/pair"},
+		"http://host/token":                   {map[string]string{envToken: "t"}, "*httpcas.Register http://host/token"},
+		"s3://bucket/key?region=r":            {nil, "*s3.Register s3://bucket/key"},
+		"s3://bucket/a/b?endpoint=http://h:1": {nil, "*s3.Register s3://bucket/a/b"},
+		"s3://bucket/k?endpoint=https%3A%2F%2Fh&path-style=true&region=r": {nil, "*s3.Register s3://bucket/k"},
+		"etcd://h:1/key":             {nil, "*etcd.Register etcd://h:1/key"},
+		"etcd://h:1,g:2,[::1]:3/a/b": {nil, "*etcd.Register etcd://h:1,g:2,[::1]:3/a/b"},
+		"etcd://h:1//a%20b":          {nil, "*etcd.Register etcd://h:1//a b"},
+		"etcd://h:1/tls":             {tls, "*etcd.Register etcd://h:1/tls"},
+		"etcd://h:1/key?tls=true":    {nil, "*etcd.Register etcd://h:1/key"},
+		"etcd://h:1/key?tls=false":   {map[string]string{envUser: "u", envPassword: "p"}, "*etcd.Register etcd://h:1/key"},
+	} {
+		r, err := openArbiter(url, with(c.env))
+		if got := fmt.Sprintf("%T %v", r, r); err != nil || got != c.want {
+			t.Errorf("%s: %s, %v; want %s", url, got, err, c.want)
+		}
+	}
+}
+
+// Rules: none (configuration; secrets stay out of messages).
+func TestOpenArbiterRefuses(t *testing.T) {
+	t.Setenv("AWS_CONFIG_FILE", os.DevNull)
+	t.Setenv("AWS_REGION", "")
+	t.Setenv("AWS_PROFILE", "")
+	cert, key := pemPair(t)
+	for _, c := range []struct {
+		url  string
+		env  map[string]string
+		says string
+	}{
+		{"", nil, "no scheme"},
+		{"host/key", nil, "no scheme"},
+		{"configmap://ns/name", nil, `scheme "configmap" is not supported`},
+		{"redis://u:hunter2@h/k", nil, "credentials do not belong"},
+		{"http://u:hunter2@h/k", nil, envPasswordFile},
+		{"https://hunter2@h/k", nil, envPasswordFile},
+		{"etcd://u:hunter2@h:1,g:2/k", nil, envPasswordFile},
+		{"s3://AKID:hunter2@bucket/k", nil, "AWS_PROFILE"},
+		{"http://h", nil, "no path"},
+		{"s3://bucket", nil, "no key"},
+		{"s3:///key", nil, "no bucket"},
+		{"s3://bucket/key", nil, "region"},
+		{"s3://bucket/key?regoin=r", nil, `no parameter "regoin"; known are region`},
+		{"s3://bucket/key?region=r&region=q", nil, "given twice"},
+		{"s3://bucket/key?region=r&path-style=yes", nil, "true or false"},
+		{"s3://bucket/key?region=r&secret=hunter2", nil, "no parameter"},
+		{"s3://bucket/key?region=r&endpoint=http://u:hunter2@h", nil, "AWS chain"},
+		{"s3://bucket/key?region=r#x", nil, "fragment"},
+		{"s3://bucket/key?region=r", map[string]string{envUser: "u"}, "AWS chain alone"},
+		{"s3://bucket/key?region=r", map[string]string{envCA: cert}, "AWS chain alone"},
+		{"etcd://h:1", nil, "no key"},
+		{"etcd:///k", nil, "no endpoint"},
+		{"etcd://h/k", nil, "HOST:PORT"},
+		{"etcd://h:1,/k", nil, "HOST:PORT"},
+		{"etcd://h:1/k?user=u", nil, `no parameter "user"`},
+		{"etcd://h:1/k?tls=maybe", nil, "true or false"},
+		{"etcd://h:1/k#x", nil, "%23"},
+		{"etcd://h:1/%zz", nil, "%zz"},
+		{"etcd://h:1/k", map[string]string{envToken: "hunter2"}, "is for http"},
+		{"etcd://h:1/k?tls=false", map[string]string{envCA: cert}, "without TLS"},
+		{"http://h/k", map[string]string{envCA: cert}, "without TLS"},
+		{"http://h/k", map[string]string{envUser: "u", envPassword: "hunter2", envToken: "hunter2"}, "both a user"},
+		{"http://h/k", map[string]string{envPassword: "hunter2"}, "without a user"},
+		{"http://h/k", map[string]string{envUser: "u:v", envPassword: "hunter2"}, "colon"},
+		{"http://h/k", map[string]string{envUser: "u"}, envPasswordFile},
+		{"http://h/k", map[string]string{envUser: "u", envPassword: "hunter2", envPasswordFile: "x"}, "both"},
+		{"http://h/k", map[string]string{envUser: "u", envPasswordFile: "/nowhere/x"}, "no such file"},
+		{"http://h/k", map[string]string{envTokenFile: write(t, "a\nb\n")}, "one line"},
+		{"http://h/k", map[string]string{envTokenFile: write(t, "\n")}, "one line"},
+		{"https://h/k", map[string]string{envCA: "/nowhere/ca"}, "no such file"},
+		{"https://h/k", map[string]string{envCA: write(t, "x")}, "no certificate"},
+		{"https://h/k", map[string]string{envCert: cert}, "belong together"},
+		{"https://h/k", map[string]string{envCert: key, envKey: cert}, envCert},
+	} {
+		r, err := openArbiter(c.url, with(c.env))
+		if err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s %v: %v, %v; want %q", c.url, c.env, r, err, c.says)
+		} else if strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: the secret is in %v", c.url, err)
+		}
+	}
+}
+
+// A secret's file is read for each request: a changed one is noticed.
+// Rules: none (configuration).
+func TestSecretIsReadEachTime(t *testing.T) {
+	var got string
+	hs := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { got = r.Header.Get("Authorization") }))
+	defer hs.Close()
+	file := write(t, "one\n")
+	r, err := openArbiter(hs.URL+"/pair", with(map[string]string{envTokenFile: file}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"one", "two"} {
+		if err := os.WriteFile(file, []byte(want), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r.Read(t.Context()) // the answer is no store's
+		if got != "Bearer "+want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
