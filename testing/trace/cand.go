@@ -185,6 +185,36 @@ func (c *cand) key() uint64 {
 	return h.Sum64()
 }
 
+// kind is the same for candidates that differ in the lengths of logs only, and in what lags behind.
+func (c *cand) kind() uint64 {
+	var h maphash.Hash
+	h.SetSeed(seed)
+	put := func(vs ...any) {
+		for _, v := range vs {
+			maphash.WriteComparable(&h, v)
+		}
+	}
+	w := &c.w
+	put(w.Link, w.Ver, w.Late[0] == nil, w.Late[1] == nil, w.Txn == nil)
+	for i := range w.Nodes {
+		n := &w.Nodes[i]
+		put(n.ID, n.Term, n.Leader, n.Up, n.Dead)
+		for k := range n.Log {
+			if e := &n.Log[k]; e.Kind != explore.Write && e.Kind != explore.Empty {
+				put(e.Kind, e.ID, e.Tok.Gen)
+			}
+		}
+	}
+	for i := range w.Sites {
+		s := &w.Sites[i]
+		put(s.Locked, s.Added, s.Own.Generation, s.Seen)
+		for k := range 2 {
+			put(s.Out[k] == nil, s.Back[k] == nil)
+		}
+	}
+	return h.Sum64()
+}
+
 // String is the state, for people.
 func (c *cand) String() string {
 	var b strings.Builder

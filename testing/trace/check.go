@@ -34,7 +34,8 @@ func (r Report) String() string {
 
 // Bounds of the search for one line.
 const (
-	maxFront  = 12
+	maxFront  = 40
+	perKind   = 4
 	slack     = 2
 	maxTries  = 2000
 	maxHidden = 6
@@ -100,7 +101,7 @@ func (l *Line) forks() bool {
 
 // explain finds the behaviours that go on with this line, cheapest first.
 func explain(f *facts, front []*cand, n int, l *Line) (found []*cand, tries int, whys map[string]int) {
-	v := &env{facts: f, line: n}
+	v := &env{facts: f, line: n, topTerm: f.topTerm(l.At + staleFor)}
 	whys = map[string]int{}
 	seen, done := map[uint64]bool{}, map[uint64]bool{}
 	var levels [64][]*cand
@@ -166,7 +167,19 @@ func explain(f *facts, front []*cand, n int, l *Line) (found []*cand, tries int,
 		}
 	}
 	slices.SortStableFunc(found, func(a, b *cand) int { return cmp.Compare(a.cost, b.cost) })
-	return found[:min(len(found), maxFront)], tries, whys
+	return thin(found), tries, whys
+}
+
+// thin keeps the cheapest behaviours, and of those that differ only in how far logs got, a few.
+func thin(found []*cand) (kept []*cand) {
+	n := map[uint64]int{}
+	for _, c := range found {
+		if k := c.kind(); n[k] < perKind && len(kept) < maxFront {
+			n[k]++
+			kept = append(kept, c)
+		}
+	}
+	return kept
 }
 
 func refused(ls []Line, n int, front []*cand, whys map[string]int) error {
@@ -181,7 +194,7 @@ func refused(ls []Line, n int, front []*cand, whys map[string]int) error {
 	for k := max(0, n-6); k < n; k++ {
 		fmt.Fprintf(&b, "  %s\n", &ls[k])
 	}
-	fmt.Fprintf(&b, "the first of %d behaviours up to there; hidden moves of late: %s\n%s", len(front), front[0].moves(max(0, n-20)), front[0])
+	fmt.Fprintf(&b, "the first of %d behaviours up to there; hidden moves of late: %s\n%s", len(front), front[0].moves(max(0, n-60)), front[0])
 	fmt.Fprintf(&b, "instead, in the model:\n")
 	keys := slices.SortedFunc(maps.Keys(whys), func(x, y string) int { return whys[y] - whys[x] })
 	for _, k := range keys[:min(len(keys), 12)] {

@@ -28,6 +28,7 @@ type facts struct {
 	later   [2][]uint64 // the IDs that the sites had after these, in order
 	third   []uint64    // members of neither
 	reads   [2][]dataRead
+	shown   []dated                     // when a higher term was seen than ever before
 	special map[arbiter.Position]uint64 // entries of the model that are no client's: the member that a change is of, aToken
 }
 
@@ -43,6 +44,13 @@ func gather(ls []Line) *facts {
 	f := &facts{special: map[arbiter.Position]uint64{}}
 	idx := map[uint64]bool{0: true, 1: true, 2: true}
 	terms := map[uint64]bool{0: true, 1: true}
+	top := uint64(0)
+	show := func(at int64, terms ...uint64) {
+		if t := slices.Max(terms); t > top {
+			top = t
+			f.shown = append(f.shown, dated{at, t})
+		}
+	}
 	pos := func(ps ...arbiter.Position) {
 		for _, p := range ps {
 			idx[p.Index], terms[p.Term] = true, true
@@ -91,6 +99,7 @@ func gather(ls []Line) *facts {
 		}
 		record(&e.Record)
 		pos(e.Position)
+		show(l.At, e.Obs.Term, e.Token.Term, e.Token.EntryTerm, e.Data.Term, e.Position.Term, e.Obs.Token.Term, e.Record.Fork.Term)
 		if d := &e.Data; e.Kind == failover.DataRead && d.Problem == failover.None && d.Member != 0 {
 			known(l.Site, d.Member)
 			pos(d.Last)
@@ -152,6 +161,22 @@ func gather(ls []Line) *facts {
 		}
 	}
 	return f
+}
+
+type dated struct {
+	at   int64
+	term uint64
+}
+
+// topTerm is the model's highest term that is seen until then.
+func (f *facts) topTerm(until int64) uint32 {
+	top := uint64(1)
+	for _, d := range f.shown {
+		if d.at <= until {
+			top = max(top, d.term)
+		}
+	}
+	return uint32(f.term(top))
 }
 
 // next is what site i's data say the next time that they are read, on line n or later.

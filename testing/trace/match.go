@@ -68,13 +68,15 @@ func (c *cand) look(f *facts, l *Line) (fed failover.Obs, n need, blind int) {
 		switch {
 		case c.seen(i, now, etcd(failover.EtcdNoLeader)):
 		case c.seen(i, now, etcd(failover.EtcdLed)):
-			blind += blindStatus
+			if last.Etcd != failover.EtcdNoLeader { // else as before
+				blind += blindStatus
+			}
 		default:
 			n.status = true
 			n.say("its etcd answers")
 		}
 	case failover.EtcdAway:
-		if !c.seen(i, now, etcd(failover.EtcdAway)) {
+		if !c.seen(i, now, etcd(failover.EtcdAway)) && last.Etcd != failover.EtcdAway {
 			blind += blindAway
 		}
 	}
@@ -94,7 +96,7 @@ func (c *cand) look(f *facts, l *Line) (fed failover.Obs, n need, blind int) {
 	case (o.Peer || contact) && !c.seen(i, now, func(v *view) bool { return v.obs.Peer }):
 		n.peer = true
 		n.say("the other site answers")
-	case !o.Peer && !c.seen(i, now, func(v *view) bool { return !v.obs.Peer }):
+	case !o.Peer && last.Peer && !c.seen(i, now, func(v *view) bool { return !v.obs.Peer }):
 		blind += blindPeer
 	}
 	switch {

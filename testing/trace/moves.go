@@ -14,6 +14,8 @@ import (
 type env struct {
 	*facts
 	line int // that is to be explained
+	// The highest term that is seen in it or soon after: nobody was elected in a later one, or nobody ever saw it.
+	topTerm uint32
 }
 
 // leader is the node that leads in the highest term.
@@ -42,7 +44,7 @@ func (v *env) place(w *explore.World, l int, what uint64) {
 		}
 	}
 	if at > 0 {
-		v.fill(w, l, at-1)
+		v.write(w, l, at-1)
 		v.flow(w)
 	}
 }
@@ -57,8 +59,20 @@ func (v *env) limit(w *explore.World, i, l int) int {
 	return 1 << 30
 }
 
-// fill lets clients write until the log of leader l has this length.
+// fill lets clients write until the log of leader l has this length. They leave the last places before
+// an entry that is known to be none of theirs to the changes of members that came before it.
 func (v *env) fill(w *explore.World, l, upto int) bool {
+	n := &w.Nodes[l]
+	for p := range v.special {
+		if at := int(p.Index); at > len(n.Log) && p.Term == uint64(n.Term) {
+			upto = min(upto, at-1-spare)
+		}
+	}
+	return v.write(w, l, upto)
+}
+
+// write lets clients write until the log of leader l has this length.
+func (v *env) write(w *explore.World, l, upto int) bool {
 	upto = min(upto, v.limit(w, l, l))
 	did := false
 	for n := &w.Nodes[l]; len(n.Log) < upto; did = true {
@@ -231,7 +245,7 @@ func (v *env) hidden(c *cand, n *need, each func(*cand)) {
 	if n.commit > 0 {
 		try(fmt.Sprintf("clients write up to %d", n.commit), func(d *cand) bool {
 			l := leader(&d.w)
-			return l >= 0 && (v.fill(&d.w, l, n.commit) || v.flow(&d.w)) && (v.flow(&d.w) || true)
+			return l >= 0 && (v.write(&d.w, l, n.commit) || v.flow(&d.w)) && (v.flow(&d.w) || true)
 		})
 	}
 	try("the leader's messages arrive", func(d *cand) bool { return v.flow(&d.w) })
@@ -255,13 +269,15 @@ func (v *env) hidden(c *cand, n *need, each func(*cand)) {
 		}, each)
 		try(site+" is elected", func(d *cand) bool {
 			d.w.ApplyAll(i)
-			if !d.w.Apply(explore.Move{Op: explore.Elect, A: uint8(i)}) {
+			if !d.w.Apply(explore.Move{Op: explore.Elect, A: uint8(i)}) || d.w.Nodes[i].Term > v.topTerm {
 				return false
 			}
 			v.flow(&d.w)
 			return true
 		})
-		op(site+" is elected and does not hear of it", explore.ElectLost, i)
+		try(site+" is elected and does not hear of it", func(d *cand) bool {
+			return d.w.Apply(explore.Move{Op: explore.ElectLost, A: uint8(i)}) && d.w.Nodes[i].Term <= v.topTerm
+		})
 		try(site+" steps down", func(d *cand) bool {
 			if !d.w.Leads(i) || d.w.Reaches(i) {
 				return false
