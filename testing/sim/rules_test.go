@@ -30,7 +30,7 @@ var rules = []struct {
 		"236 promoted 200 18:apply,0,21 18:third 23:isle,0 33:third-",
 		"658 whole 200 16:apply,0,21 16:third 25:isle,0 72:third- 93:heal,0",
 	}},
-	{"compacted", "P5: the log need not reach back to the token's entry", Off{Compacted: true}, []string{}},
+	{"compacted", "P5: the log need not reach back to the token's entry", Off{Compacted: true}, nil},
 	{"A0", "A0: a restart below a promotion", Off{A0: true}, []string{
 		"106 learning 200 20:apply,1,36 23:cut1,1",
 		"112 rewritten 200 118:isle,0 126:crash,0",
@@ -75,6 +75,8 @@ func offOf(name string) (Off, error) {
 // Alone, neither the connection dialled once (with the check of the entry's term, "redial") nor the late opening of
 // the client port ("port") was found to be needed: etcd serves nobody before its own publication was applied, and that
 // lies behind the promotion, so a late transaction comes to a member that needs the other one. Both off ("late-token"), it diverges.
+// For "compacted" the explorer has the schedule (testing/explore/testdata/off_P5.log.txt); here a third voter would have to send its
+// snapshot just after its removal, in 100,000 random schedules with one it did not.
 // For "keep" (P13) 20,000 random schedules show nothing either: what a loser has committed lies below the fork in all of them.
 //
 // To renew: go test ./testing/sim -run TestHunt -v -sim.hunt 5000 -sim.off NAME (with -sim.focus 6 -sim.start learning for
@@ -96,7 +98,7 @@ func TestRules(t *testing.T) {
 					t.Errorf("%s\nwith the rule: %s", text, got.violations[0])
 				}
 			}
-			if len(r.shows) == 0 && r.name != "redial" && r.name != "port" && r.name != "keep" {
+			if len(r.shows) == 0 && r.name != "redial" && r.name != "port" && r.name != "keep" && r.name != "compacted" {
 				t.Errorf("%s: no schedule", r.name)
 			}
 		})
