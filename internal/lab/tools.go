@@ -124,24 +124,33 @@ type tool struct {
 	pins     string            // the required module whose version is the tool's
 	programs map[string]string // file name: package
 	ldflags  string            // for the linker; the version is appended
+	long     bool              // minutes of work: it runs under nice, and says how far it is
 	check    []string          // program and flag that must run once it is built
 }
 
-func (t tool) get(ctx context.Context, log io.Writer) (version, dir string, err error) {
+// place is where the tool is or will be, and the module it comes from.
+func (t tool) place(ctx context.Context) (version, dir, src string, err error) {
 	root, err := Root()
 	if err != nil {
-		return "", "", fmt.Errorf("build %s: %w", t.name, err)
+		return "", "", "", fmt.Errorf("build %s: %w", t.name, err)
 	}
-	src := filepath.Join(root, "testing", "tools", t.module)
+	src = filepath.Join(root, "testing", "tools", t.module)
 	version, key, err := t.key(ctx, src)
 	if err != nil {
-		return "", "", fmt.Errorf("build %s from %s: %w", t.name, src, err)
+		return "", "", "", fmt.Errorf("build %s from %s: %w", t.name, src, err)
 	}
 	cache, err := cacheDir(t.name)
 	if err != nil {
-		return "", "", fmt.Errorf("build %s: %w", t.name, err)
+		return "", "", "", fmt.Errorf("build %s: %w", t.name, err)
 	}
-	dir = filepath.Join(cache, key)
+	return version, filepath.Join(cache, key), src, nil
+}
+
+func (t tool) get(ctx context.Context, log io.Writer) (version, dir string, err error) {
+	version, dir, src, err := t.place(ctx)
+	if err != nil {
+		return "", "", err
+	}
 	if t.complete(dir) {
 		return version, dir, nil
 	}
@@ -252,8 +261,15 @@ func (t tool) build(ctx context.Context, src, dir, tmp, version string, log io.W
 	for _, name := range sortedKeys(t.programs) {
 		start := time.Now()
 		fmt.Fprintf(log, "building %s %s (once; kept in %s)\n", name, version, dir)
-		cmd := goCommand(ctx, src, append(slices.Clone(args), "-o", filepath.Join(tmp, name), t.programs[name])...)
-		out, err := cmd.CombinedOutput()
+		args := append(slices.Clone(args), "-o", filepath.Join(tmp, name), t.programs[name])
+		var out []byte
+		var err error
+		cmd := goCommand(ctx, src, args...)
+		if t.long {
+			out, err = t.buildLong(ctx, cmd, log)
+		} else {
+			out, err = cmd.CombinedOutput()
+		}
 		if err != nil {
 			return fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, bytes.TrimSpace(out))
 		}

@@ -19,6 +19,7 @@ func main() {
 // one are the tools of one path and one release.
 var one = map[string]func(context.Context, io.Writer) (string, error){
 	"staticcheck": lab.Staticcheck, "versitygw": lab.Versitygw, "s3rver": lab.S3rver,
+	"kube-apiserver": lab.KubeAPIServer,
 }
 
 func run(ctx context.Context, args []string) int {
@@ -44,7 +45,7 @@ func run(ctx context.Context, args []string) int {
 		}
 		fmt.Println(path)
 	default:
-		fmt.Fprintln(os.Stderr, "usage: build etcd [3.5 3.6 3.7] | build staticcheck | build versitygw | build s3rver")
+		fmt.Fprintln(os.Stderr, "usage: build etcd [3.5 3.6 3.7] | build staticcheck | build versitygw | build s3rver | build kube-apiserver")
 		return 2
 	}
 	return 0
