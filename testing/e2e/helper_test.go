@@ -83,6 +83,7 @@ type pair struct {
 	clients  map[string]*clientv3.Client
 	panicsOK bool   // an etcd may panic in this test
 	untraced string // why the trace is not validated; empty: it is
+	users    bool   // people change the members in this test
 }
 
 // start is a pair that is whole, with clients that write.

@@ -25,7 +25,7 @@ func (p *pair) checkTrace() {
 		p.Error(err)
 		return
 	}
-	r, err := trace.Check(ls)
+	r, err := trace.Check(ls, trace.Options{Users: p.users})
 	if err != nil {
 		p.Error(err)
 		return

@@ -118,6 +118,7 @@ const nobody = "http://127.0.0.1:1"
 // Rules: P5, P11; F33.
 func TestThirdVoter(t *testing.T) {
 	p := start(t, "3.6")
+	p.users = true
 	leader := p.leader()
 	var third uint64
 	p.until("add a voter", func(ctx context.Context) error {
@@ -157,6 +158,7 @@ func TestThirdVoter(t *testing.T) {
 // Rules: P12; F21, F33.
 func TestForeignLearner(t *testing.T) {
 	p := start(t, "3.5")
+	p.users = true
 	survivor := p.leader()
 	loser := p.Site(lab.Other(survivor))
 	p.must(loser.Kill())
@@ -175,6 +177,7 @@ func TestForeignLearner(t *testing.T) {
 // Rules: P11, P12; F3, F16, F33.
 func TestRemovedByHand(t *testing.T) {
 	p := start(t, "3.7")
+	p.users = true
 	leader := p.leader()
 	removed := p.Site(lab.Other(leader))
 	before, err := walsurgery.ReadMetadata(filepath.Join(removed.DataDir, "member", "wal"))

@@ -189,3 +189,22 @@ func VersionOf(v arbiter.Version) uint32 {
 }
 
 func (h How) String() string { return howNames[h] }
+
+// UserAdds is a user's change through leader l: a third member that never runs.
+func (w *World) UserAdds(l int, id uint64, learner bool) bool {
+	x := Entry{Kind: Add, ID: id, Site: 2}
+	if learner {
+		x.Kind = AddLearner
+	}
+	if c := w.conf(&w.Nodes[l], w.Nodes[l].Applied); c.find(id) != nil || c.gone(id) || !w.propose(l, x) {
+		return false
+	}
+	w.Nodes[2] = Node{ID: id}
+	return true
+}
+
+// UserRemoves is a user's change through leader l.
+func (w *World) UserRemoves(l int, id uint64) bool {
+	c := w.conf(&w.Nodes[l], w.Nodes[l].Applied)
+	return c.find(id) != nil && w.propose(l, Entry{Kind: Remove, ID: id})
+}

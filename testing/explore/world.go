@@ -2,6 +2,7 @@ package explore
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -180,19 +181,17 @@ func (w *World) leaderOf(i int) (int, bool) {
 }
 
 func coreVoters(c Conf) (v failover.Voters) {
+	var ids [maxPeers]uint64
 	for _, p := range c.Peers[:c.N] {
 		if p.Learner {
 			v.Learners++
 			continue
 		}
-		if v.Count < 2 {
-			v.IDs[v.Count] = p.ID
-		}
+		ids[v.Count] = p.ID
 		v.Count++
 	}
-	if v.Count > 1 && v.IDs[0] > v.IDs[1] {
-		v.IDs[0], v.IDs[1] = v.IDs[1], v.IDs[0]
-	}
+	slices.Sort(ids[:v.Count])
+	copy(v.IDs[:], ids[:v.Count])
 	return v
 }
 

@@ -44,17 +44,22 @@ const (
 // ErrRefused is a trace that no behaviour of the model explains.
 var ErrRefused = errors.New("the model does not allow this trace")
 
+// Options widen what may happen between the lines.
+type Options struct {
+	Users bool // people add and remove members
+}
+
 // Check looks for a behaviour of the model that explains the lines. The error is ErrRefused with the first
 // line that none explains, and what each behaviour so far did instead.
-func Check(ls []Line) (r Report, err error) {
+func Check(ls []Line, o Options) (r Report, err error) {
 	if err := exact(ls); err != nil {
 		return r, fmt.Errorf("%w: %w", ErrRefused, err)
 	}
-	return inModel(ls)
+	return inModel(ls, o)
 }
 
 // inModel is Check without the exact replay.
-func inModel(ls []Line) (r Report, err error) {
+func inModel(ls []Line, o Options) (r Report, err error) {
 	f := gather(ls)
 	if f.ids[0] == 0 || f.ids[1] == 0 {
 		return r, fmt.Errorf("%w: no line shows the member IDs of both", ErrRefused)
@@ -62,7 +67,7 @@ func inModel(ls []Line) (r Report, err error) {
 	front := []*cand{newCand(f)}
 	for n := range ls {
 		l := &ls[n]
-		next, tries, whys := explain(f, front, n, l)
+		next, tries, whys := explain(f, o, front, n, l)
 		r.Tried += tries
 		if len(next) == 0 {
 			return r, refused(ls, n, front, whys)
@@ -100,8 +105,8 @@ func (l *Line) forks() bool {
 }
 
 // explain finds the behaviours that go on with this line, cheapest first.
-func explain(f *facts, front []*cand, n int, l *Line) (found []*cand, tries int, whys map[string]int) {
-	v := &env{facts: f, line: n, topTerm: f.topTerm(l.At + staleFor)}
+func explain(f *facts, o Options, front []*cand, n int, l *Line) (found []*cand, tries int, whys map[string]int) {
+	v := &env{facts: f, opt: o, line: n, topTerm: f.topTerm(l.At + staleFor)}
 	whys = map[string]int{}
 	seen, done := map[uint64]bool{}, map[uint64]bool{}
 	var levels [64][]*cand

@@ -29,6 +29,8 @@ type facts struct {
 	third   []uint64    // members of neither
 	reads   [2][]dataRead
 	shown   []dated                     // when a higher term was seen than ever before
+	tokens  [2][]int                    // the lines that say that a token was written
+	written map[arbiter.Position]int    // of these, the one that wrote the entry
 	special map[arbiter.Position]uint64 // entries of the model that are no client's: the member that a change is of, aToken
 }
 
@@ -41,7 +43,7 @@ type dataRead struct {
 const aToken = 1
 
 func gather(ls []Line) *facts {
-	f := &facts{special: map[arbiter.Position]uint64{}}
+	f := &facts{special: map[arbiter.Position]uint64{}, written: map[arbiter.Position]int{}}
 	idx := map[uint64]bool{0: true, 1: true, 2: true}
 	terms := map[uint64]bool{0: true, 1: true}
 	top := uint64(0)
@@ -147,11 +149,20 @@ func gather(ls []Line) *facts {
 		if l.In == nil {
 			continue
 		}
+		if l.In.Kind == failover.TokenWritten && l.In.Outcome == failover.Done {
+			f.tokens[l.Site] = append(f.tokens[l.Site], n)
+		}
 		if d := l.In.Data; l.In.Kind == failover.DataRead && d.Problem == failover.None && d.Member != 0 {
 			m := f.data(d)
 			f.reads[l.Site] = append(f.reads[l.Site], dataRead{n, m, d.Member})
 			if d.TokenIndex != 0 && d.Token.EntryTerm != 0 {
-				f.special[f.pos(arbiter.Position{Index: d.TokenIndex, Term: d.Token.EntryTerm})] = aToken
+				p := f.pos(arbiter.Position{Index: d.TokenIndex, Term: d.Token.EntryTerm})
+				f.special[p] = aToken
+				for _, k := range append(f.tokens[0][:len(f.tokens[0]):len(f.tokens[0])], f.tokens[1]...) {
+					if e := &ls[k].In.Event; e.Token.Generation == d.Token.Generation && e.Token.Term == d.Token.Term {
+						f.written[p] = max(f.written[p], k)
+					}
+				}
 			}
 			for _, c := range d.Past.Newest {
 				if c.Index > 2 {

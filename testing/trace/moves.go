@@ -13,6 +13,7 @@ import (
 // far a log grows, how much is on disk and what a new member's ID is.
 type env struct {
 	*facts
+	opt  Options
 	line int // that is to be explained
 	// The highest term that is seen in it or soon after: nobody was elected in a later one, or nobody ever saw it.
 	topTerm uint32
@@ -34,19 +35,30 @@ func (f *facts) isSpecial(index int, term uint32) bool {
 	return f.special[arbiter.Position{Index: uint64(index), Term: uint64(term)}] != 0
 }
 
-// place lets clients write until what leader l proposes next has its known place.
-func (v *env) place(w *explore.World, l int, what uint64) {
+// place lets clients write until what leader l proposes next, for site i, has its known place.
+func (v *env) place(w *explore.World, i, l int, what uint64) {
 	n := &w.Nodes[l]
 	at := 0
 	for p, x := range v.special {
-		if i := int(p.Index); x == what && i > len(n.Log) && p.Term == uint64(n.Term) && (at == 0 || i < at) {
-			at = i
+		if x == what && int(p.Index) > len(n.Log) && p.Term == uint64(n.Term) && (at == 0 || int(p.Index) < at) &&
+			(what != aToken || v.written[p] == v.reply(i)) {
+			at = int(p.Index)
 		}
 	}
 	if at > 0 {
 		v.write(w, l, at-1)
 		v.flow(w)
 	}
+}
+
+// reply is the line that answers the token write that site i has out.
+func (v *env) reply(i int) int {
+	for _, n := range v.tokens[i] {
+		if n >= v.line {
+			return n
+		}
+	}
+	return -1
 }
 
 // limit is how long the log of node i gets while this leader leads, as far as that is known.
@@ -162,7 +174,7 @@ func (v *env) effect(c *cand, i, slot int, how explore.How) bool {
 			what = a.ID
 		}
 		if l := leader(w); l >= 0 {
-			v.place(w, l, what)
+			v.place(w, i, l, what)
 		}
 	case failover.AddLearner:
 		if n := c.added[i]; n < len(v.later[i]) {
@@ -180,8 +192,11 @@ func (v *env) effect(c *cand, i, slot int, how explore.How) bool {
 	return true
 }
 
-// crash is what the end of an etcd costs, dearer than that a watcher missed something.
-const crash = 4
+// What the end of an etcd costs, and a user's deed: dearer than that a watcher missed something.
+const (
+	crash  = 4
+	byUser = 3
+)
 
 // attempt makes a hidden move and gives its outcome to each, if it could be made.
 func (v *env) attempt(c *cand, name string, move func(d *cand) bool, each func(*cand)) {
@@ -290,6 +305,9 @@ func (v *env) hidden(c *cand, n *need, each func(*cand)) {
 			return d.w.Apply(explore.Move{Op: explore.Learn, A: uint8(i)})
 		})
 	}
+	if v.opt.Users && (n.inside || n.reply == 2 || n.commit > 0) {
+		v.users(c, each)
+	}
 	for k := range c.w.Late {
 		if c.w.Late[k] != nil {
 			op("the store applies a late swap", explore.Apply1, k)
@@ -298,4 +316,28 @@ func (v *env) hidden(c *cand, n *need, each func(*cand)) {
 	if c.w.Txn != nil {
 		op("a late token transaction arrives", explore.Arrive, 0)
 	}
+}
+
+// users has what people do to the members.
+func (v *env) users(c *cand, each func(*cand)) {
+	l := leader(&c.w)
+	if l < 0 || l > 1 {
+		return
+	}
+	for _, id := range v.third {
+		for _, learner := range []bool{false, true} {
+			v.attemptFor(byUser, c, fmt.Sprintf("a user adds %016x (learner %t)", id, learner), func(d *cand) bool {
+				v.place(&d.w, l, l, id)
+				return d.w.UserAdds(l, id, learner) && (v.flow(&d.w) || true)
+			}, each)
+		}
+		v.attemptFor(byUser, c, fmt.Sprintf("a user removes %016x", id), func(d *cand) bool {
+			v.place(&d.w, l, l, id)
+			return d.w.UserRemoves(l, id) && (v.flow(&d.w) || true)
+		}, each)
+	}
+	v.attemptFor(byUser, c, "a user removes the other member", func(d *cand) bool {
+		v.place(&d.w, l, l, d.w.Nodes[1-l].ID)
+		return d.w.UserRemoves(l, d.w.Nodes[1-l].ID) && (v.flow(&d.w) || true)
+	}, each)
 }

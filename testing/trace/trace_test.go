@@ -28,7 +28,7 @@ func recorded(t *testing.T) []Line {
 // Rules: none (the model itself).
 func TestRecorded(t *testing.T) {
 	ls := recorded(t)
-	r, err := Check(ls)
+	r, err := Check(ls, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -297,7 +297,7 @@ func TestMutations(t *testing.T) {
 			t.Parallel()
 			b := &book{t, recorded(t)}
 			m.do(b)
-			_, err := inModel(b.ls)
+			_, err := inModel(b.ls, Options{})
 			if !errors.Is(err, ErrRefused) {
 				t.Fatalf("the model allows it: %v", err)
 			}

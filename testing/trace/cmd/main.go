@@ -1,6 +1,7 @@
 package main
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"time"
@@ -9,15 +10,17 @@ import (
 )
 
 func main() {
-	if len(os.Args) != 3 {
-		fmt.Fprintln(os.Stderr, "usage: cmd TRACE-OF-A TRACE-OF-B")
+	users := flag.Bool("users", false, "people add and remove members")
+	flag.Parse()
+	if flag.NArg() != 2 {
+		fmt.Fprintln(os.Stderr, "usage: cmd [--users] TRACE-OF-A TRACE-OF-B")
 		os.Exit(2)
 	}
-	ls, err := trace.ReadFiles(os.Args[1], os.Args[2])
+	ls, err := trace.ReadFiles(flag.Arg(0), flag.Arg(1))
 	if err == nil {
 		began := time.Now()
 		var r trace.Report
-		r, err = trace.Check(ls)
+		r, err = trace.Check(ls, trace.Options{Users: *users})
 		for _, m := range r.Moves {
 			fmt.Printf("%s; before %s\n", m.What, &ls[m.Line])
 		}
