@@ -173,6 +173,9 @@ func create(lg *zap.Logger, walDir string, md Metadata) (err error) {
 		}
 		return fmt.Errorf("create WAL %s: %w", walDir, err)
 	}
+	if w == nil { // wal.Create forgets its error then
+		return fmt.Errorf("create WAL %s: etcd's code could not sync the directory above it, its log line says why: %w", walDir, unix.EIO)
+	}
 	return closeWAL(walDir, w)
 }
 

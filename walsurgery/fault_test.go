@@ -157,7 +157,9 @@ func (op operation) afterFailure(t *testing.T, b *before, dir string, o systrace
 	case code != 1:
 		t.Errorf("%s: exit %v\n%s", f, r.State, r.Output)
 	case f.Do == systrace.Short:
-		t.Errorf("%s: a short write is gone on with\n%s", f, r.Output)
+		t.Errorf("%s: a short write is an error\n%s", f, r.Output)
+	case !strings.Contains(r.Output, f.Err.Error()):
+		t.Errorf("%s: the error does not say why\n%s", f, r.Output)
 	}
 	if err := op.check(t, b, dir); err != nil {
 		t.Errorf("%s: %v\n%s", f, err, r.Output)
