@@ -16,6 +16,7 @@ func leaderClauses(rec editRecord, none, led, follows, lone Obs, mine, theirs ar
 	for _, f := range tokenFaults {
 		add("following: token "+f.name, Following, quiet, tickOf(edited(follows, f.edit)))
 	}
+	add("leading: token late, refused a short while ago", Leading, func(s *State) { quiet(s); s.TokenWait, s.TokStale = 5, true }, tickOf(led))
 	for _, f := range tokenFaults {
 		add("leading: token "+f.name+", refused a short while ago", Leading, func(s *State) { quiet(s); s.TokenWait = 5 }, tickOf(edited(led, f.edit)))
 	}
@@ -121,7 +122,7 @@ func aloneClauses(rec editRecord, none, led, lone Obs, mine, theirs arbiter.Reco
 	add("alone: own claim, of an earlier generation than the last one", func(s *State) { s.Mine.Generation, s.Mine.Nonces = 5, [4]string{"later"} }, readOf(mine))
 
 	rolled := func(s *State) { s.Seen, s.Mine.Generation = 6, 6 }
-	add("rolled back: the highest was the own claim", rolled, readOf(theirs))
+	add("rolled back: the highest was the own claim", rolled, rec(theirs, func(r *arbiter.Record) { r.Survivor.Name = "b" }))
 	add("rolled back: named by name", rolled, rec(mine, func(r *arbiter.Record) { r.Survivor.Name = "a" }))
 	add("rolled back: a higher one was seen", func(s *State) { rolled(s); s.Seen = 7 }, readOf(theirs))
 	add("rolled back: the own claim is of another record", func(s *State) { rolled(s); s.Mine.RecordID = "other" }, readOf(theirs))

@@ -26,6 +26,7 @@ func returnClauses(rec editRecord, list func(func(l *List)) Event, none Obs, min
 		add("not listed: "+p.String()+", a return failed a short while ago", p, func(s *State) { s.JoinWait, s.LossAge, s.HoldLevel = 1, 5, 1 }, lacks)
 	}
 	held := func(s *State) { s.Held, s.Locked, s.Fence = true, true, Overridden }
+	add("not listed: leaderless, named another", Leaderless, func(s *State) { s.Rec, s.Seen, s.LossAge, s.HoldLevel = theirs, 4, 5, 1 }, lacks)
 	add("listed as a voter: joining, held", Joining, held, voter)
 	add("listed as a voter: lost, with a reason to be fenced", Lost, func(s *State) { s.Fence = Overridden }, voter)
 	add("listed as a learner: fenced, not locked", Fenced, func(s *State) { s.Locked = false }, learner)

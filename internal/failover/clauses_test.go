@@ -57,8 +57,7 @@ func TestClauses(t *testing.T) {
 			e.RecordID = ""
 		}
 		next, acts := Step(s, e)
-		s.Rec, s.Data, s.List = taken(s.Rec, e.Record, next.Rec), taken(s.Data, e.Data, next.Data), taken(s.List, e.List, next.List)
-		s.Obs = taken(s.Obs, e.Obs, next.Obs)
+		s = known(s, e, next)
 		_, name, _ := strings.Cut(c.name, ": ")
 		fmt.Fprintf(&b, "  %s: %s\n", name, effect(s, next, acts))
 	}
@@ -202,6 +201,7 @@ func clauses() (cs []clause) {
 	add("claiming: not readable a third time", Claiming, func(s *State) { s.Retries = 2 }, unread(Unavailable))
 	add("claiming: another record with this claim's nonce", Claiming, nil, rec(mine, func(r *arbiter.Record) { r.ID = "other" }))
 	add("rechecking: not readable, named another before", Rechecking, func(s *State) { s.Rec = theirs }, unread(Unavailable))
+	add("claiming: the data of an earlier section count no more", Alone, func(s *State) { s.Data.Member, s.NoteAge = idC, 30 }, readOf(mine))
 	add("releasing: the data are forgotten", Releasing, func(s *State) { s.Data = baseData() }, Event{Kind: Released, Outcome: Done})
 
 	cs = append(cs, leaderClauses(rec, none, led, follows, lone, mine, theirs)...)

@@ -31,9 +31,7 @@ func TestEffects(t *testing.T) {
 				e.Kind = r.kind.Reply()
 			}
 			next, acts := Step(s, e)
-			// What is taken in as it was read goes without saying.
-			s.Rec, s.Data, s.List = taken(s.Rec, e.Record, next.Rec), taken(s.Data, e.Data, next.Data), taken(s.List, e.List, next.List)
-			s.Obs = taken(s.Obs, e.Obs, next.Obs)
+			s = known(s, e, next)
 			fmt.Fprintf(&b, "  %s: %s\n", r.name, effect(s, next, acts))
 		}
 	}
@@ -82,12 +80,19 @@ func wear(s *State, tick bool) {
 	}
 }
 
-// taken is what was read if that is what the step has kept, else what was there before.
-func taken[T comparable](before, read, after T) T {
-	if after == read {
-		return read
+// known is s with what the step has taken in as it was read, which goes without saying.
+func known(s State, e Event, next State) State {
+	switch {
+	case e.Kind == Tick && next.Obs == e.Obs:
+		s.Obs = e.Obs
+	case e.Kind == RecordRead && next.Rec == e.Record:
+		s.Rec = e.Record
+	case e.Kind == DataRead && next.Data == e.Data:
+		s.Data = e.Data
+	case e.Kind == Listed && next.List == e.List:
+		s.List = e.List
 	}
-	return before
+	return s
 }
 
 // effect is what changed, and what is to be done.

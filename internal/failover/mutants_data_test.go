@@ -2,7 +2,6 @@ package failover
 
 import (
 	"slices"
-	"strings"
 	"testing"
 
 	"twok/arbiter"
@@ -302,17 +301,19 @@ func TestNamesOfNothing(t *testing.T) {
 			t.Errorf("%q %v, want %q", b, err, want)
 		}
 	}
+	var p, k, e, r = Starting, NoAction, NoEvent, None
 	for _, c := range []struct {
-		v interface {
-			UnmarshalText([]byte) error
-		}
+		v          interface{ UnmarshalText([]byte) error }
 		name, kind string
-	}{{new(Phase), "fenced", "phase"}, {new(ActionKind), "stop", "action"}, {new(EventKind), "tick", "event"}, {new(Reason), "clone", "reason"}} {
+	}{{&p, "fenced", "phase"}, {&k, "stop", "action"}, {&e, "tick", "event"}, {&r, "clone", "reason"}} {
 		if err := c.v.UnmarshalText([]byte(c.name)); err != nil {
 			t.Error(err)
 		}
-		if err := c.v.UnmarshalText([]byte("nonsense")); err == nil || !strings.Contains(err.Error(), c.kind) || !strings.Contains(err.Error(), "nonsense") {
+		if err := c.v.UnmarshalText([]byte("nonsense")); err == nil || err.Error() != "no "+c.kind+` "nonsense"` {
 			t.Errorf("%s: %v", c.kind, err)
 		}
+	}
+	if p != Fenced || k != Stop || e != Tick || r != Clone {
+		t.Errorf("read as %s, %s, %s, %s", p, k, e, r)
 	}
 }

@@ -311,9 +311,7 @@ func (m *machine) giveUp(why Reason) {
 	if wait == 0 || wait > s.P.MaxRun {
 		wait = s.P.MaxRun
 	}
-	if s.P.MinRun > 0 {
-		wait += m.e.Random % (s.P.MinRun/2 + 1)
-	}
+	wait += m.e.Random % (s.P.MinRun/2 + 1)
 	s.StopWait = min(wait, s.P.MaxRun)
 	s.StopLevel, s.Refused = min(s.StopLevel+1, 16), why
 	m.do(Action{Kind: Release})

@@ -297,7 +297,7 @@ func (m *machine) fencedRecord() {
 		if s.Fence != Overridden {
 			s.Why, s.Fence = Overridden, Overridden
 		}
-	case s.Fence == Overridden && s.Rec.Survivor.ID == m.claimer() && s.Locked && s.Site == NoAction && m.overridden() == None:
+	case s.Fence == Overridden && s.Locked && s.Site == NoAction && m.overridden() == None: // named again
 		s.Held, s.Fence = false, None
 		m.do(Action{Kind: Release})
 		m.enter(Releasing)

@@ -57,7 +57,7 @@ func (m *machine) listed() {
 		s.Removed = false
 		switch {
 		case s.Phase == CatchingUp:
-		case s.Locked && s.Site == NoAction:
+		case s.Locked:
 			// The WAL carries the new ID already, whatever the reply to Rewrite said:
 			// these data cannot lead any more.
 			s.Held, s.Fence = false, None
