@@ -39,6 +39,7 @@ func arbiterCommand() *cli.Command {
 			"http[s]://HOST[:PORT]/NAME\ns3://BUCKET/KEY[?region=…&endpoint=…&path-style=true]\netcd://HOST:PORT[,HOST:PORT…]/KEY[?tls=true]\n\n" + arbiterEnvironment,
 		Subcommands: []*cli.Command{
 			arbiterServeCommand(),
+			arbiterInitCommand(),
 			arbiterShowCommand(),
 			arbiterHistoryCommand(),
 			arbiterProbeCommand(),

@@ -13,6 +13,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
+	"twok/internal/bind"
 	"twok/internal/etcdapi"
 	"twok/internal/etcdproc"
 	"twok/internal/failover"
@@ -243,23 +244,13 @@ func (w *watcher) lookInside(ctx context.Context, o *failover.Obs) {
 	if err == nil && get.Header.MemberId == o.Member {
 		o.Token = failover.Token{}
 		if len(get.Kvs) > 0 {
-			o.Token = appliedToken(get.Kvs[0].Value, get.Kvs[0].Lease)
+			o.Token = bind.Applied(get.Kvs[0].Value, get.Kvs[0].Lease)
 		}
 		o.TokenRead = true
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.neighbours(ms)
-}
-
-// appliedToken judges a value of the token's key as P4 does.
-func appliedToken(value []byte, lease int64) failover.Token {
-	t, _, err := member.DecodeToken(value)
-	if err != nil || lease != 0 {
-		return failover.Token{Present: true, Bad: true}
-	}
-	t.Present = true
-	return t
 }
 
 // neighbours takes addresses from a list. A list without another member tells

@@ -42,6 +42,16 @@ func Reassert(rec arbiter.Record, own Own, seen uint64, me arbiter.Member, st St
 	return next
 }
 
+// Rebound is a fresh record for a survivor that leads alone and is bound to another one (P3): it names
+// it at this generation, as of the end of its log. Nobody's token is of a generation in this
+// record's history but the survivor's own, so its fork is where the log ends.
+func Rebound(rec arbiter.Record, generation uint64, me arbiter.Member, end arbiter.Position, st Stamp) arbiter.Record {
+	next := claim(rec, me, generation, "rebound to this record", st)
+	next.ClaimEnd = end
+	next.Fork = arbiter.Position{Index: end.Index + 1, Term: end.Term}
+	return withHistory(rec, next)
+}
+
 func claim(rec arbiter.Record, me arbiter.Member, generation uint64, reason string, st Stamp) arbiter.Record {
 	next := stamped(rec, st)
 	next.Generation = generation

@@ -33,6 +33,7 @@ var layers = map[string]int{
 	"internal/lab":       1,
 	"internal/agent":     2,
 	"rejoin":             3,
+	"internal/bind":      3,
 	"internal/etcdproc":  3,
 	"internal/member":    3,
 	"internal/etcdapi":   4,
