@@ -64,4 +64,6 @@
 //   - S7 A damaged file is an error for its key, never absent and never overwritten.
 //   - S8 After an fsync or rename that failed, the server refuses everything until
 //     it is started again: what the disk has is not known (A2).
+//   - S9 With Accounts a request of nobody known is refused before its path is looked
+//     at, and every request while the accounts cannot be read.
 package httpcas

@@ -119,7 +119,7 @@ func (r *Register) Read(ctx context.Context) ([]byte, arbiter.Version, error) {
 		return nil, arbiter.Absent, fmt.Errorf("read %s: %w: %w", r.shown, class, fmt.Errorf(format, args...))
 	}
 	if err != nil {
-		class, remedy := transportClass(false, a.connected, err)
+		remedy, class := transportClass(false, a.connected, err)
 		return fail(class, "%w%s", err, remedy)
 	}
 	switch class := readClass(a.status); {
@@ -165,7 +165,7 @@ func (r *Register) CompareAndSwap(ctx context.Context, prev arbiter.Version, nex
 		h.Set("Content-Type", "application/json")
 	})
 	if err != nil {
-		class, remedy := transportClass(true, a.connected, err)
+		remedy, class := transportClass(true, a.connected, err)
 		if !a.connected {
 			err = fmt.Errorf("nothing was sent: %w", err)
 		}

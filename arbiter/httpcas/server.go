@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -26,6 +27,11 @@ type Server struct {
 	store     *store
 	leftovers []string
 	damaged   []string
+	accounts  *Accounts // nil: everybody
+
+	complaint  sync.Mutex
+	complained time.Time
+	errorLog   *log.Logger
 }
 
 var _ http.Handler = (*Server)(nil)
@@ -74,6 +80,7 @@ func (s *Server) Close() error {
 // HTTPServer is an http.Server for s with deadlines, so that a stalled client
 // holds no connection for ever. Errors of connections go to errorLog.
 func (s *Server) HTTPServer(errorLog *log.Logger) *http.Server {
+	s.errorLog = errorLog
 	return &http.Server{
 		Handler:           s,
 		ReadHeaderTimeout: 10 * time.Second,
@@ -90,6 +97,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	if r.URL.Path == "/healthz" {
 		s.health(w, r)
+		return
+	}
+	if !s.permitted(w, r) {
 		return
 	}
 	key := strings.TrimPrefix(r.URL.Path, "/")

@@ -69,23 +69,23 @@ func (e *authError) Error() string { return "the credentials: " + e.err.Error() 
 func (e *authError) Unwrap() error { return e.err }
 
 // transportClass maps an exchange without an answer, and says what to do.
-func transportClass(put, connected bool, err error) (class error, remedy string) {
+func transportClass(put, connected bool, err error) (remedy string, class error) {
 	var auth *authError
 	var unverified *tls.CertificateVerificationError
 	var record tls.RecordHeaderError
 	switch {
 	case errors.As(err, &auth):
-		return arbiter.ErrMisconfigured, ""
+		return "", arbiter.ErrMisconfigured
 	case clientCertificateRefused(err):
-		return arbiter.ErrForbidden, "; the server refused the client certificate: check it and its dates"
+		return "; the server refused the client certificate: check it and its dates", arbiter.ErrForbidden
 	case put && connected: // R4
-		return arbiter.ErrUnknown, ""
+		return "", arbiter.ErrUnknown
 	case errors.As(err, &unverified):
-		return arbiter.ErrMisconfigured, "; check the server's certificate, its dates and names, and TWOK_ARBITER_CA_FILE"
-	case errors.As(err, &record):
-		return arbiter.ErrMisconfigured, "; the server speaks no TLS: use http:// if that is right"
+		return "; check the server's certificate, its dates and names, and TWOK_ARBITER_CA_FILE", arbiter.ErrMisconfigured
+	case errors.As(err, &record), errors.Is(err, http.ErrSchemeMismatch):
+		return "; the server speaks no TLS: use http:// if that is right", arbiter.ErrMisconfigured
 	}
-	return arbiter.ErrUnavailable, ""
+	return "", arbiter.ErrUnavailable
 }
 
 // clientCertificateRefused: an alert about the client's certificate. A server

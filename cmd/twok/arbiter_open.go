@@ -277,13 +277,9 @@ func (s secrets) tls(secure bool) (*tls.Config, error) {
 	}
 	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
 	if ca != "" {
-		pem, err := os.ReadFile(ca)
-		if err != nil {
+		var err error
+		if cfg.RootCAs, err = certPool(ca); err != nil {
 			return nil, fmt.Errorf("%s: %w", envCA, err)
-		}
-		cfg.RootCAs = x509.NewCertPool()
-		if !cfg.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("%s: %s holds no certificate in PEM", envCA, ca)
 		}
 	}
 	if cert != "" {
@@ -300,4 +296,17 @@ func (s secrets) tls(secure bool) (*tls.Config, error) {
 		cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return load() }
 	}
 	return cfg, nil
+}
+
+// certPool are the authorities in a file.
+func certPool(file string) (*x509.CertPool, error) {
+	pem, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("%s holds no certificate in PEM", file)
+	}
+	return pool, nil
 }

@@ -1,13 +1,17 @@
 package main
 
 import (
+	"bytes"
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
+	"encoding/json"
 	"encoding/pem"
 	"fmt"
 	"math/big"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -37,7 +41,10 @@ func pemPair(t *testing.T) (cert, key string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
+	c := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	}
 	der, err := x509.CreateCertificate(rand.Reader, c, c, &k.PublicKey, k)
 	if err != nil {
 		t.Fatal(err)
@@ -166,6 +173,73 @@ func TestSecretIsReadEachTime(t *testing.T) {
 		r.Read(t.Context()) // the answer is no store's
 		if got != "Bearer "+want {
 			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+// The embedded arbiter with TLS, client certificates and users; an agent's part
+// comes from the environment.
+// Rules: P1; F11.
+func TestServeSecured(t *testing.T) {
+	cert, key := pemPair(t)
+	users := write(t, "twok:right\n")
+	ctx, stop := context.WithCancel(t.Context())
+	out := make(lineWriter, 10)
+	var errs bytes.Buffer
+	done := make(chan int, 1)
+	go func() {
+		done <- run(ctx, []string{"twok", "arbiter", "serve", "--listen", "127.0.0.1:0", "--dir", t.TempDir(), "--json",
+			"--cert", cert, "--key", key, "--client-ca", cert, "--users-file", users}, out, &errs)
+	}()
+	var ready struct{ URL string }
+	select {
+	case line := <-out:
+		if err := json.Unmarshal([]byte(line), &ready); err != nil || !strings.HasPrefix(ready.URL, "https://") {
+			t.Fatalf("%v: %s", err, line)
+		}
+	case code := <-done:
+		t.Fatalf("exit %d: %s", code, errs.String())
+	case <-time.After(30 * time.Second):
+		t.Fatal("the arbiter does not start")
+	}
+	show := func(want int) {
+		t.Helper()
+		var stderr string
+		for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
+			var code int
+			_, stderr, code = twok(t, "arbiter", "show", "--arbiter", ready.URL+"pair")
+			if code == want {
+				return
+			}
+			if want != exitForbidden { // TLS 1.3 may break the connection before its alert is read
+				break
+			}
+		}
+		t.Errorf("want exit %d: %s", want, stderr)
+	}
+	show(exitMisconfigured) // nobody vouches for the certificate
+	t.Setenv(envCA, cert)
+	show(exitForbidden) // no client certificate
+	t.Setenv(envCert, cert)
+	t.Setenv(envKey, key)
+	show(exitForbidden) // no user
+	t.Setenv(envUser, "twok")
+	t.Setenv(envPassword, "wrong")
+	show(exitForbidden)
+	t.Setenv(envPassword, "right")
+	show(exitAbsent)
+	stop()
+	if code := <-done; code != 0 {
+		t.Errorf("exit %d: %s", code, errs.String())
+	}
+	for args, says := range map[string]string{
+		"--cert x": "--cert and --key", "--client-ca " + cert: "--cert and --key", "--cert /nowhere --key /nowhere": "no such file",
+		"--users-file /nowhere": "no such file", "--users-file " + key: "USER:PASSWORD",
+		"--cert " + cert + " --key " + key + " --client-ca " + key: "no certificate",
+	} {
+		_, stderr, code := twok(t, append([]string{"arbiter", "serve", "--listen", "127.0.0.1:0", "--dir", t.TempDir()}, strings.Fields(args)...)...)
+		if code != exitUsage || !strings.Contains(stderr, says) {
+			t.Errorf("%s: exit %d: %s", args, code, stderr)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -27,8 +28,10 @@ func arbiterServeCommand() *cli.Command {
 		Description: `Keeps the records of any number of pairs as files in DIR. It belongs on a machine that fails
 independently of both members. SIGTERM or SIGINT ends it after the requests going on.
 
-It has no authentication: whoever reaches the address can write. Keep it on loopback or
-behind something that checks who calls.
+Without --client-ca, --users-file or --tokens-file whoever reaches the address can write:
+keep it on loopback then. Certificates and accounts are read again when their files
+change (the --client-ca is not). An agent gives its part by TWOK_ARBITER_*: see
+'twok arbiter --help'.
 
 Exit codes:
 0   stopped by a signal
@@ -38,6 +41,11 @@ Exit codes:
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "listen", Value: "127.0.0.1:7379", Usage: "`ADDRESS` to listen on; port 0 chooses one"},
 			&cli.StringFlag{Name: "dir", Required: true, Usage: "`DIR` for the values, created if needed"},
+			&cli.StringFlag{Name: "cert", Usage: "serve TLS with this certificate `FILE`"},
+			&cli.StringFlag{Name: "key", Usage: "its key `FILE`"},
+			&cli.StringFlag{Name: "client-ca", Usage: "serve only who has a certificate of these authorities (`FILE`)"},
+			&cli.StringFlag{Name: "users-file", Usage: "serve only these: a `FILE` with one USER:PASSWORD a line"},
+			&cli.StringFlag{Name: "tokens-file", Usage: "serve only these: a `FILE` with one bearer token a line"},
 			&cli.BoolFlag{Name: "json", Usage: "print one JSON object {url, listen, dir, pid, leftovers, damaged} when ready"},
 		},
 		Action: arbiterServe,
@@ -50,6 +58,16 @@ func arbiterServe(c *cli.Context) error {
 	}
 	ctx, stop := signal.NotifyContext(c.Context, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
+	secure, err := serveTLS(c)
+	if err != nil {
+		return withCode(err, exitUsage)
+	}
+	var accounts *httpcas.Accounts
+	if users, tokens := c.String("users-file"), c.String("tokens-file"); users != "" || tokens != "" {
+		if accounts, err = httpcas.NewAccounts(users, tokens); err != nil {
+			return hint(withCode(err, exitUsage), "--users-file has one USER:PASSWORD a line, --tokens-file one token a line")
+		}
+	}
 	dir, err := filepath.Abs(c.String("dir"))
 	if err != nil {
 		return fmt.Errorf("--dir %s: %w", c.String("dir"), err)
@@ -69,7 +87,15 @@ func arbiterServe(c *cli.Context) error {
 		}
 		return hint(err, "--listen is HOST:PORT with an address of this machine")
 	}
-	if err := announce(c, dir, l.Addr(), s); err != nil {
+	s.Require(accounts)
+	scheme := "http"
+	if secure != nil {
+		scheme, l = "https", tls.NewListener(l, secure)
+	}
+	if t, ok := l.Addr().(*net.TCPAddr); ok && !t.IP.IsLoopback() && accounts == nil && c.String("client-ca") == "" {
+		fmt.Fprintln(c.App.ErrWriter, "twok: warning: whoever reaches this address can write every record: see --client-ca, --users-file and --tokens-file")
+	}
+	if err := announce(c, dir, scheme, l.Addr(), s); err != nil {
 		return errors.Join(err, l.Close(), s.Close())
 	}
 	err = s.Serve(ctx, l, 10*time.Second, log.New(c.App.ErrWriter, "twok: ", 0))
@@ -80,9 +106,42 @@ func arbiterServe(c *cli.Context) error {
 	return err
 }
 
+// serveTLS is the configuration of --cert, --key and --client-ca; nil without them.
+func serveTLS(c *cli.Context) (*tls.Config, error) {
+	cert, key, ca := c.String("cert"), c.String("key"), c.String("client-ca")
+	switch {
+	case cert == "" && key == "" && ca == "":
+		return nil, nil
+	case cert == "" || key == "":
+		return nil, errors.New("TLS needs --cert and --key")
+	}
+	load := func() (*tls.Certificate, error) {
+		pair, err := tls.LoadX509KeyPair(cert, key)
+		if err != nil {
+			return nil, fmt.Errorf("--cert %s, --key %s: %w", cert, key, err)
+		}
+		return &pair, nil
+	}
+	if _, err := load(); err != nil {
+		return nil, err
+	}
+	cfg := &tls.Config{
+		MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"},
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return load() },
+	}
+	if ca != "" {
+		pool, err := certPool(ca)
+		if err != nil {
+			return nil, fmt.Errorf("--client-ca: %w", err)
+		}
+		cfg.ClientCAs, cfg.ClientAuth = pool, tls.RequireAndVerifyClientCert
+	}
+	return cfg, nil
+}
+
 // announce tells the URL to use, once the listener accepts.
-func announce(c *cli.Context, dir string, addr net.Addr, s *httpcas.Server) error {
-	url := fmt.Sprintf("http://%s/", reachable(addr))
+func announce(c *cli.Context, dir, scheme string, addr net.Addr, s *httpcas.Server) error {
+	url := fmt.Sprintf("%s://%s/", scheme, reachable(addr))
 	for _, name := range s.Leftovers() {
 		fmt.Fprintf(c.App.ErrWriter, "twok: %s is not a value (left by an interrupted write, or not the arbiter's); it is not read\n", filepath.Join(dir, name))
 	}
