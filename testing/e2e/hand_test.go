@@ -21,7 +21,7 @@ func TestSurviveByHand(t *testing.T) {
 	dead, self := p.Site(leader), p.Site(lab.Other(leader))
 	survive := func(want int, arbiter, dir string, more ...string) (stdout, stderr string) {
 		t.Helper()
-		code, stdout, stderr := p.run(append(append([]string{"wal", "survive", "--arbiter", arbiter}, more...), dir)...)
+		code, stdout, stderr := p.run(append(append([]string{"wal", "survive", "--arbiter", arbiter, "--trace", p.traceOf(dir)}, more...), dir)...)
 		if code != want {
 			t.Errorf("survive %q: status %d, want %d; %s%s", more, code, want, stdout, stderr)
 		}

@@ -348,6 +348,8 @@ func (p *pair) record() arbiter.Record {
 // swap changes the record behind the agents' backs.
 func (p *pair) swap(f func(*arbiter.Record)) {
 	p.Helper()
+	began := time.Now()
+	defer func() { p.edit(began) }()
 	p.until("change the record", func(ctx context.Context) error {
 		b, v, err := p.reg.Read(ctx)
 		if err != nil {
@@ -369,6 +371,8 @@ func (p *pair) swap(f func(*arbiter.Record)) {
 // raw replaces the record's bytes and returns the old ones.
 func (p *pair) raw(next []byte) (old []byte) {
 	p.Helper()
+	began := time.Now()
+	defer func() { p.edit(began) }()
 	p.until("replace the record", func(ctx context.Context) error {
 		b, v, err := p.reg.Read(ctx)
 		if err != nil {

@@ -59,7 +59,9 @@ func TestBadRecordWhileWhole(t *testing.T) {
 			p := &q
 			aside := filepath.Join(p.dir, "record")
 			if c.value == nil {
+				began := time.Now()
 				p.must(os.Rename(p.recordFile(), aside))
+				p.edit(began)
 			} else {
 				p.raw(c.value)
 			}
@@ -68,7 +70,9 @@ func TestBadRecordWhileWhole(t *testing.T) {
 			}
 			p.written("a write beside a bad record")
 			if c.value == nil {
+				began := time.Now()
 				p.must(os.Rename(aside, p.recordFile()))
+				p.edit(began)
 			} else {
 				p.raw(good)
 			}
@@ -117,7 +121,7 @@ func TestRecordNamesOther(t *testing.T) {
 	}
 	p.until("etcd stops", down)
 	p.steady("etcd of the overridden survivor stays down", 3*time.Second, down)
-	survive := []string{"wal", "survive", "--arbiter", p.Arbiter, p.Site(first).DataDir}
+	survive := []string{"wal", "survive", "--arbiter", p.Arbiter, "--trace", p.Site(first).Trace, p.Site(first).DataDir}
 	if code, _, stderr := p.run(survive...); code != 33 {
 		t.Errorf("a claim by hand beside the agent: status %d, %s", code, stderr)
 	}
@@ -129,7 +133,7 @@ func TestRecordNamesOther(t *testing.T) {
 	unchanged(t, "a refused claim", filepath.Join(p.Site(first).DataDir, "member"), before)
 
 	// The other one, by hand: the record names it.
-	code, _, stderr := p.run("wal", "survive", "--arbiter", p.Arbiter, p.Site(other).DataDir)
+	code, _, stderr := p.run("wal", "survive", "--arbiter", p.Arbiter, "--trace", p.Site(other).Trace, p.Site(other).DataDir)
 	if code != 0 {
 		t.Fatalf("a claim by hand of the one that is named: status %d, %s", code, stderr)
 	}

@@ -1,10 +1,13 @@
 package e2e
 
 import (
+	"encoding/json"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"twok/internal/lab"
 	"twok/testing/trace"
@@ -20,7 +23,7 @@ func (p *pair) checkTrace() {
 		p.Logf("the trace is not validated: %s", p.untraced)
 		return
 	}
-	ls, err := trace.ReadFiles(p.Site("a").Trace, p.Site("b").Trace)
+	ls, err := trace.ReadFiles(p.Site("a").Trace, p.Site("b").Trace, p.edits())
 	if err != nil {
 		p.Error(err)
 		return
@@ -43,6 +46,27 @@ func (p *pair) keepTraces(dir string) {
 			p.Error(err)
 		}
 	}
+	if _, err := os.Stat(p.edits()); err == nil {
+		if err := copyFile(filepath.Join(dir, "edits.jsonl"), p.edits()); err != nil {
+			p.Error(err)
+		}
+	}
+}
+
+// edits is where the test says what it did to the record behind the agents' backs.
+func (p *pair) edits() string { return filepath.Join(p.dir, "edits.jsonl") }
+
+// edit notes a change of the record that was begun at this moment.
+func (p *pair) edit(began time.Time) {
+	p.Helper()
+	b, v, err := p.reg.Read(p.within())
+	p.must(err)
+	line, err := json.Marshal(trace.Edit{At: began.UnixNano(), Until: time.Now().UnixNano(), Value: b, Version: v.Tag()})
+	p.must(err)
+	f, err := os.OpenFile(p.edits(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	p.must(err)
+	_, err = f.Write(append(line, '\n'))
+	p.must(errors.Join(err, f.Close()))
 }
 
 func copyFile(to, from string) error {
@@ -60,4 +84,15 @@ func copyFile(to, from string) error {
 		return err
 	}
 	return out.Close()
+}
+
+// traceOf is the trace of the agents that have this data directory.
+func (p *pair) traceOf(dir string) string {
+	for _, name := range lab.Sites {
+		if s := p.Site(name); s.DataDir == dir {
+			return s.Trace
+		}
+	}
+	p.Fatalf("no site has the directory %s", dir)
+	return ""
 }

@@ -38,10 +38,13 @@ func (w *World) Begin(i int, p failover.Params) {
 	s.S = failover.New(p, s.Own)
 }
 
-// Observe is what the watcher of site i sees now, with the term.
+// Observe is what the watcher of site i sees now, with the term: etcd shows that of the entry that it
+// applied last, not that of its hard state.
 func (w *World) Observe(i int) failover.Obs {
 	o := w.obs(i)
-	o.Term = uint64(w.Nodes[i].Term)
+	if n := &w.Nodes[i]; n.Applied > 0 {
+		o.Term = uint64(n.Log[n.Applied-1].Term)
+	}
 	return o
 }
 

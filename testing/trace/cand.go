@@ -56,16 +56,17 @@ type view struct {
 
 // reg is what the register held, until a moment.
 type reg struct {
-	ver   uint32
-	rec   *arbiter.Record
-	until int64
+	ver    uint32
+	rec    *arbiter.Record
+	status failover.RecordStatus // of a value that cannot be read; else Readable
+	until  int64
 }
 
 const forever = int64(1<<63 - 1)
 
 func newCand(f *facts) *cand {
 	c := &cand{w: *explore.NewTraced(f.ids)}
-	c.regs = []reg{{rec: &arbiter.Record{}, until: forever}}
+	c.regs = []reg{{rec: &arbiter.Record{}, status: failover.Readable, until: forever}}
 	c.note(0)
 	return c
 }
@@ -125,7 +126,7 @@ func (c *cand) note(now int64) {
 		for k < n-1 && c.regs[k].until < now-30*staleFor {
 			k++
 		}
-		c.regs = append(c.regs[k:], reg{c.w.Ver, &rec, forever})
+		c.regs = append(c.regs[k:], reg{c.w.Ver, &rec, failover.Readable, forever})
 	}
 }
 

@@ -89,6 +89,8 @@ func inModel(ls []Line, o Options) (r Report, err error) {
 // match gives the line to c.
 func (c *cand) match(f *facts, l *Line) (n need, blind int) {
 	switch {
+	case l.Edit != nil:
+		n = c.edit(f, l)
 	case l.Start != nil:
 		n = c.start(f, l)
 	case l.In.Kind == failover.Tick:
@@ -101,7 +103,7 @@ func (c *cand) match(f *facts, l *Line) (n need, blind int) {
 
 // forks says whether what was out before the line may or may not have had its effect.
 func (l *Line) forks() bool {
-	return l.Start != nil || (l.In.Kind != failover.Tick && l.In.Outcome == failover.Unknown)
+	return l.Start != nil || (l.In != nil && l.In.Kind != failover.Tick && l.In.Outcome == failover.Unknown)
 }
 
 // explain finds the behaviours that go on with this line, cheapest first.

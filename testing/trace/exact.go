@@ -32,6 +32,9 @@ func exact(ls []Line) error {
 	var alive [2]bool
 	for n := range ls {
 		l := &ls[n]
+		if l.Edit != nil {
+			continue
+		}
 		if l.Start != nil {
 			alive[l.Site] = true
 			s[l.Site] = failover.New(l.Start.Params, l.Start.Own)

@@ -84,6 +84,12 @@ func gather(ls []Line) *facts {
 	seen := func(ids ...uint64) { all = append(all, ids...) }
 	for n := range ls {
 		l := &ls[n]
+		if l.Edit != nil {
+			if r, err := arbiter.Decode(l.Edit.Value); err == nil && r.ID == f.record {
+				record(&r)
+			}
+			continue
+		}
 		if l.In == nil {
 			pos(l.Start.Own.End, l.Start.Own.Fork)
 			continue

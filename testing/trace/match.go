@@ -1,9 +1,11 @@
 package trace
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
+	"twok/arbiter"
 	"twok/internal/agent"
 	"twok/internal/failover"
 	"twok/testing/explore"
@@ -329,10 +331,6 @@ func (c *cand) readRecord(f *facts, l *Line, e *failover.Event, n *need) {
 	switch real.Status {
 	case failover.Unavailable, failover.Forbidden, failover.Misconfigured:
 		return
-	case failover.Readable, failover.Absent:
-	default:
-		n.say("the register of the model never holds what is %s", real.Status.Reason())
-		return
 	}
 	want := f.rec(real.Record)
 	var tried []string
@@ -341,9 +339,9 @@ func (c *cand) readRecord(f *facts, l *Line, e *failover.Event, n *need) {
 		switch {
 		case r.until < c.asked[i]:
 			continue
-		case real.Status == failover.Absent && r.ver == 0:
+		case real.Status == failover.Absent && r.ver == 0, real.Status == r.status && r.status != failover.Readable:
 			return
-		case real.Status == failover.Absent || r.ver == 0:
+		case real.Status != failover.Readable || r.ver == 0 || r.status != failover.Readable:
 			continue
 		case bare(*r.rec) != want:
 			tried = append(tried, diff(want, bare(*r.rec)))
@@ -367,7 +365,7 @@ func (c *cand) readRecord(f *facts, l *Line, e *failover.Event, n *need) {
 		return
 	}
 	n.reply = 1
-	n.say("the register never held this record since it was asked for: generation %d, %v", want.Generation, tried)
+	n.say("the register never held this since it was asked for: %s, generation %d, %v", real.Status.Reason(), want.Generation, tried)
 }
 
 // sameReply holds a reply of the model against the real one.
@@ -432,5 +430,61 @@ func (c *cand) start(f *facts, l *Line) (n need) {
 	}
 	c.w.Begin(i, l.Start.Params)
 	c.last[i] = failover.Obs{}
+	if l.Start.ByHand {
+		s.S.Phase, s.S.Site, s.Out[1] = failover.Stopping, failover.Stop, &failover.Action{Kind: failover.Stop}
+	}
 	return n
+}
+
+// edit is a person's change of the register. What cannot be read is a version without a record.
+func (c *cand) edit(f *facts, l *Line) (n need) {
+	w := &c.w
+	c.regs[len(c.regs)-1].until = l.Edit.Until
+	next := reg{rec: &arbiter.Record{}, status: failover.Readable, until: forever}
+	if l.Edit.Version != "" {
+		rec, err := arbiter.Decode(l.Edit.Value)
+		switch {
+		case err == nil && rec.ID == f.record && rec.ClusterID == f.cluster:
+			r := f.rec(rec)
+			if r.ClaimNonce = c.modelClaim(rec.ClaimNonce); r.ClaimNonce == "" && rec.ClaimNonce != "" {
+				r.ClaimNonce = w.Stamp().Nonce
+				c.claims = append(c.claims, pair[string, string]{rec.ClaimNonce, r.ClaimNonce})
+			}
+			next.rec = &r
+		case err == nil:
+			r := rec // of another cluster or pair
+			next.rec = &r
+			next.rec.ClaimNonce = c.modelClaim(rec.ClaimNonce)
+		case errors.Is(err, arbiter.ErrEmpty), errors.Is(err, arbiter.ErrWhitespace):
+			next.status = failover.Empty
+		case errors.Is(err, arbiter.ErrForeign):
+			next.status = failover.Foreign
+		case errors.Is(err, arbiter.ErrFuture):
+			next.status = failover.Future
+		default:
+			next.status = failover.Garbage
+		}
+		for _, v := range c.vers {
+			if v.real == l.Edit.Version { // what was there before, restored
+				next.ver = v.model
+			}
+		}
+		if next.ver == 0 {
+			w.Vers++
+			next.ver = w.Vers
+			c.vers = append(c.vers, pair[string, uint32]{l.Edit.Version, next.ver})
+		}
+	}
+	w.Ver, w.Rec = next.ver, *next.rec
+	c.regs = append(c.regs, next)
+	return n
+}
+
+func (c *cand) modelClaim(real string) string {
+	for _, v := range c.claims {
+		if v.real == real {
+			return v.model
+		}
+	}
+	return ""
 }

@@ -40,10 +40,14 @@ func (v *env) place(w *explore.World, i, l int, what uint64) {
 	n := &w.Nodes[l]
 	at := 0
 	for p, x := range v.special {
-		if x == what && int(p.Index) > len(n.Log) && p.Term == uint64(n.Term) && (at == 0 || int(p.Index) < at) &&
-			(what != aToken || v.written[p] == v.reply(i)) {
-			at = int(p.Index)
+		if x != what || int(p.Index) <= len(n.Log) || p.Term != uint64(n.Term) || (at > 0 && int(p.Index) > at) {
+			continue
 		}
+		// Of several writes of one token the last one is the one that stays.
+		if line, told := v.written[p]; what == aToken && told && line != v.reply(i) {
+			continue
+		}
+		at = int(p.Index)
 	}
 	if at > 0 {
 		v.write(w, l, at-1)
@@ -282,14 +286,19 @@ func (v *env) hidden(c *cand, n *need, each func(*cand)) {
 			v.flush(&d.w, i)
 			return d.w.Down(i)
 		}, each)
-		try(site+" is elected", func(d *cand) bool {
-			d.w.ApplyAll(i)
-			if !d.w.Apply(explore.Move{Op: explore.Elect, A: uint8(i)}) || d.w.Nodes[i].Term > v.topTerm {
-				return false
+		for _, quick := range []bool{true, false} {
+			name := site + " is elected"
+			if quick {
+				name += ", its entry is applied"
 			}
-			v.flow(&d.w)
-			return true
-		})
+			try(name, func(d *cand) bool {
+				d.w.ApplyAll(i)
+				if !d.w.Apply(explore.Move{Op: explore.Elect, A: uint8(i)}) || d.w.Nodes[i].Term > v.topTerm {
+					return false
+				}
+				return !quick || v.flow(&d.w) || true
+			})
+		}
 		try(site+" is elected and does not hear of it", func(d *cand) bool {
 			return d.w.Apply(explore.Move{Op: explore.ElectLost, A: uint8(i)}) && d.w.Nodes[i].Term <= v.topTerm
 		})

@@ -3,8 +3,10 @@ package trace
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"slices"
 
@@ -14,12 +16,24 @@ import (
 // Line is a line of a trace with where it is from.
 type Line struct {
 	agent.Line
+	Edit *Edit  // a person changed the register; then there is no site
 	Site int    // 0 or 1
 	File string // for people
 	No   int    // in its file, from one
 }
 
+// Edit is what a person did to the register, between two moments.
+type Edit struct {
+	At      int64  `json:"at"`
+	Until   int64  `json:"until"`
+	Value   []byte `json:"value"`
+	Version string `json:"version"` // the store's, afterwards; empty: there is no value any more
+}
+
 func (l *Line) String() string {
+	if l.Edit != nil {
+		return fmt.Sprintf("%s:%d: a person changes the register", l.File, l.No)
+	}
 	s := fmt.Sprintf("%s:%d: %s, %s", l.File, l.No, string("ab"[l.Site]), l.Event)
 	if l.Outcome != "" {
 		s += " " + l.Outcome
@@ -35,9 +49,12 @@ func (l *Line) String() string {
 }
 
 // ReadFiles reads the traces of the agents of site a and b, and merges them by time. A last line without
-// an end is left out: its writer was killed.
-func ReadFiles(a, b string) ([]Line, error) {
-	var all []Line
+// an end is left out: its writer was killed. edits has an Edit a line; it may be missing.
+func ReadFiles(a, b, edits string) ([]Line, error) {
+	all, err := readEdits(edits)
+	if err != nil {
+		return nil, err
+	}
 	for i, path := range []string{a, b} {
 		data, err := os.ReadFile(path)
 		if err != nil {
@@ -50,6 +67,25 @@ func ReadFiles(a, b string) ([]Line, error) {
 		all = append(all, ls...)
 	}
 	return merge(all), nil
+}
+
+func readEdits(path string) (out []Line, err error) {
+	data, err := os.ReadFile(path)
+	if path == "" || errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	for raw := range bytes.Lines(data) {
+		l := Line{Edit: &Edit{}, Site: -1, File: path, No: len(out) + 1}
+		if err := json.Unmarshal(raw, l.Edit); err != nil {
+			return nil, fmt.Errorf("%s:%d: not an edit: %w", path, l.No, err)
+		}
+		l.At = l.Edit.At
+		out = append(out, l)
+	}
+	return out, nil
 }
 
 func parse(r io.Reader, site int, path string) ([]Line, error) {

@@ -16,7 +16,7 @@ import (
 //	TWOK_E2E_TRACES=DIR go test -run 'TestExternal/^link$' ./testing/e2e
 func recorded(t *testing.T) []Line {
 	t.Helper()
-	ls, err := ReadFiles("testdata/link_a.jsonl", "testdata/link_b.jsonl")
+	ls, err := ReadFiles("testdata/link_a.jsonl", "testdata/link_b.jsonl", "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,12 +11,13 @@ import (
 
 func main() {
 	users := flag.Bool("users", false, "people add and remove members")
+	edits := flag.String("edits", "", "what people did to the register, see trace.Edit")
 	flag.Parse()
 	if flag.NArg() != 2 {
-		fmt.Fprintln(os.Stderr, "usage: cmd [--users] TRACE-OF-A TRACE-OF-B")
+		fmt.Fprintln(os.Stderr, "usage: cmd [--users] [--edits FILE] TRACE-OF-A TRACE-OF-B")
 		os.Exit(2)
 	}
-	ls, err := trace.ReadFiles(flag.Arg(0), flag.Arg(1))
+	ls, err := trace.ReadFiles(flag.Arg(0), flag.Arg(1), *edits)
 	if err == nil {
 		began := time.Now()
 		var r trace.Report
