@@ -6,7 +6,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os"
@@ -97,12 +96,12 @@ func runAgent(c *cli.Context) (err error) {
 		return err
 	}
 	if f := c.String("trace"); f != "" {
-		w, err := os.OpenFile(f, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-		if err != nil {
-			return hint(err, "--trace needs a file that can be written")
+		w, oerr := openTrace(f)
+		if oerr != nil {
+			return oerr
 		}
 		defer func() { err = errors.Join(err, w.Close()) }()
-		cfg.Trace = io.Writer(w)
+		cfg.Trace = w
 	}
 	a, err := agent.New(cfg)
 	if err != nil {
@@ -228,4 +227,13 @@ func tlsConfig(c *cli.Context, kind string) (*tls.Config, error) {
 		}
 	}
 	return cfg, nil
+}
+
+// openTrace opens a file that each decision is appended to.
+func openTrace(path string) (*os.File, error) {
+	w, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, hint(err, "--trace needs a file that can be written")
+	}
+	return w, nil
 }

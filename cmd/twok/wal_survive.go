@@ -48,12 +48,13 @@ outcome at the arbiter is not known: run it again.`,
 			&cli.BoolFlag{Name: "dry-run", Usage: "show what would be written, and write nothing"},
 			&cli.BoolFlag{Name: "json", Usage: "print one JSON object"},
 			&cli.DurationFlag{Name: "timeout", Usage: "for the whole operation", Value: time.Minute},
+			&cli.StringFlag{Name: "trace", Usage: "append each decision to `FILE`, a JSON object a line"},
 		},
 		Action: walSurvive,
 	}
 }
 
-func walSurvive(c *cli.Context) error {
+func walSurvive(c *cli.Context) (err error) {
 	if c.NArg() != 1 {
 		return hint(usageError("twok wal survive takes one data directory, not %d arguments", c.NArg()), "give etcd's --data-dir; flags come before it")
 	}
@@ -66,7 +67,16 @@ func walSurvive(c *cli.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, c.Duration("timeout"))
 	defer cancel()
 	dir := c.Args().First()
-	res, err := agent.Survive(ctx, agent.Config{DataDir: dir, Arbiter: reg, Logger: zap.NewNop()}, c.Bool("dry-run"))
+	cfg := agent.Config{DataDir: dir, Arbiter: reg, Logger: zap.NewNop()}
+	if f := c.String("trace"); f != "" {
+		w, oerr := openTrace(f)
+		if oerr != nil {
+			return oerr
+		}
+		defer func() { err = errors.Join(err, w.Close()) }()
+		cfg.Trace = w
+	}
+	res, err := agent.Survive(ctx, cfg, c.Bool("dry-run"))
 	if err != nil {
 		return surviveError(dir, err)
 	}
