@@ -444,17 +444,13 @@ func (c *cand) edit(f *facts, l *Line) (n need) {
 	if l.Edit.Version != "" {
 		rec, err := arbiter.Decode(l.Edit.Value)
 		switch {
-		case err == nil && rec.ID == f.record && rec.ClusterID == f.cluster:
+		case err == nil:
 			r := f.rec(rec)
 			if r.ClaimNonce = c.modelClaim(rec.ClaimNonce); r.ClaimNonce == "" && rec.ClaimNonce != "" {
 				r.ClaimNonce = w.Stamp().Nonce
 				c.claims = append(c.claims, pair[string, string]{rec.ClaimNonce, r.ClaimNonce})
 			}
 			next.rec = &r
-		case err == nil:
-			r := rec // of another cluster or pair
-			next.rec = &r
-			next.rec.ClaimNonce = c.modelClaim(rec.ClaimNonce)
 		case errors.Is(err, arbiter.ErrEmpty), errors.Is(err, arbiter.ErrWhitespace):
 			next.status = failover.Empty
 		case errors.Is(err, arbiter.ErrForeign):
