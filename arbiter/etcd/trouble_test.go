@@ -183,6 +183,12 @@ func TestTwoClusters(t *testing.T) {
 	if err != nil || first != status.Header.ClusterId {
 		t.Errorf("cluster ID %x, %v; want %x", first, err, status.Header.ClusterId)
 	}
+	// A tag of the first cluster is not even sent to the second.
+	r2 := open(t, Config{Endpoints: two.endpoints(), Key: "k"})
+	if _, _, err := r2.Read(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, "swap with a tag of another cluster", r2.CompareAndSwap(t.Context(), v, []byte("y")), arbiter.ErrConflict, "of another cluster than")
 	one.members[0].kill(t)
 	refused(t, "swap at the second cluster", r.CompareAndSwap(t.Context(), v, []byte("y")), arbiter.ErrConflict, "another cluster")
 	_, _, err = r.Read(t.Context())

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -321,6 +322,36 @@ func TestTransport(t *testing.T) {
 	plain := httptest.NewServer(http.NotFoundHandler())
 	defer plain.Close()
 	both("TLS to a server without", at(t, strings.Replace(plain.URL, "http:", "https:", 1)), "misconfigured", "misconfigured", "no TLS")
+}
+
+// A stale idle connection is where net/http would resend by itself. There is none.
+// Rules: P1; F29.
+func TestConnectionOfItsOwn(t *testing.T) {
+	var conns, requests atomic.Int64
+	hs := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		requests.Add(1)
+		io.Copy(io.Discard, r.Body)
+		w.Header().Set("ETag", `"t"`)
+	}))
+	hs.Config.ConnState = func(_ net.Conn, s http.ConnState) {
+		if s == http.StateNew {
+			conns.Add(1)
+		}
+	}
+	hs.Start()
+	defer hs.Close()
+	r := at(t, hs.URL)
+	for range 3 {
+		if err := r.CompareAndSwap(t.Context(), arbiter.Absent, []byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := r.Read(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if conns.Load() != 6 || requests.Load() != 6 {
+		t.Errorf("%d connections for %d requests", conns.Load(), requests.Load())
+	}
 }
 
 // A second request within one call is stopped, whoever asks for it.
