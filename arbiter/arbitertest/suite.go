@@ -72,6 +72,7 @@ func Cases() []Case {
 		{"one winner of many", "C1; P1, F1, F2, F28", caseSwapRace},
 		{"no lost update in a storm", "C1; P1, F28", caseStorm},
 		{"no torn read in a storm", "C3; A1", caseTorn},
+		{"linearizable history", "C1, C2, C3; A1, P1, F29", caseHistory},
 		{"swap: reply lost after apply", "C2, C5; P1, F29", caseReplyLost},
 		{"create: reply lost after apply", "C2, C5; P1, P3, F29", caseCreateReplyLost},
 		{"swap: reply torn after apply", "C2, C5; P1", caseReplyTorn},
