@@ -16,7 +16,7 @@ TEST_FLAGS ?=
 BENCH_ROUNDS ?= 20
 FOR ?= 60m
 
-.PHONY: build tools demo test matrix bench lint rules proof proof-long mutants clean FORCE
+.PHONY: build tools demo test test-kubernetes matrix bench lint rules proof proof-long mutants clean FORCE
 
 build: bin/twok
 
@@ -33,6 +33,9 @@ demo: bin/twok ## make demo DEMO='--etcd-version 3.6 --cut link'
 
 test:
 	go test -p $(TEST_PARALLEL) -timeout $(TEST_TIMEOUT) $(TEST_FLAGS) ./...
+
+test-kubernetes: ## the arbiter in a ConfigMap on a real kube-apiserver, which takes ten minutes or more to build, once
+	@go run ./testing/kubernetes $(KUBERNETES_FLAGS)
 
 matrix: bin/twok ## every cut on every etcd release with etcd's own timing
 	@go run ./testing/figures
