@@ -5,8 +5,10 @@ import (
 	"errors"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"testing"
 	"time"
 
 	"twok/internal/lab"
@@ -95,4 +97,24 @@ func (p *pair) traceOf(dir string) string {
 	}
 	p.Fatalf("no site has the directory %s", dir)
 	return ""
+}
+
+// TestDemoTrace: what the demo's agents did is explained too.
+//
+// Rules: P1, P2, P4, P7, P8, P10, P12, P13, P14, P15.
+func TestDemoTrace(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "demo")
+	cmd := exec.CommandContext(t.Context(), twok(t), "demo", "--json", "--fast", "--claim-after", "800ms", "--rounds", "2", "--dir", dir)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	ls, err := trace.ReadFiles(filepath.Join(dir, "a", "trace.jsonl"), filepath.Join(dir, "b", "trace.jsonl"), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := trace.Check(ls, trace.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("the trace is explained: %s", r)
 }

@@ -211,3 +211,8 @@ func (w *World) UserRemoves(l int, id uint64) bool {
 	c := w.conf(&w.Nodes[l], w.Nodes[l].Applied)
 	return c.find(id) != nil && w.propose(l, Entry{Kind: Remove, ID: id})
 }
+
+// OwnVoters is what the member list of node i shows, whoever leads.
+func (w *World) OwnVoters(i int) failover.Voters {
+	return coreVoters(w.conf(&w.Nodes[i], w.Nodes[i].Applied))
+}

@@ -28,12 +28,13 @@ type cand struct {
 	vers   []pair[string, uint32] // of the store, and the model's
 	claims []pair[string, string] // nonces of claims, and the model's
 	starts [2]struct{ real, model uint32 }
-	lists  [2][]failover.List // shown since LookAtList was asked for
-	asked  [2]int64           // when the read that is out was asked for
-	from   [2]int             // what was applied when Sample was asked for
-	added  [2]int             // how many of facts.later were given out
-	last   [2]failover.Obs    // what the agent was shown last
-	top    [2]int             // the highest commit index of this site's member
+	lists  [2][]failover.List     // shown since LookAtList was asked for
+	asked  [2]int64               // when the read that is out was asked for
+	from   [2]int                 // what was applied when Sample was asked for
+	added  [2]int                 // how many of facts.later were given out
+	last   [2]failover.Obs        // what the agent was shown last
+	led    []pair[uint64, uint32] // which member led in which term
+	top    [2]int                 // the highest commit index of this site's member
 }
 
 type pair[A, B any] struct {
@@ -77,7 +78,7 @@ func (c *cand) clone() *cand {
 		d.views[i], d.lists[i] = slices.Clone(c.views[i]), slices.Clip(c.lists[i])
 	}
 	d.regs = slices.Clone(c.regs)
-	d.vers, d.claims = slices.Clip(c.vers), slices.Clip(c.claims)
+	d.vers, d.claims, d.led = slices.Clip(c.vers), slices.Clip(c.claims), slices.Clip(c.led)
 	return &d
 }
 
@@ -97,6 +98,12 @@ func (c *cand) moves(since int) string {
 
 // note takes in what is to be seen after a step at this moment.
 func (c *cand) note(now int64) {
+	for i := range c.w.Nodes {
+		p := pair[uint64, uint32]{c.w.Nodes[i].ID, c.w.Nodes[i].Term}
+		if c.w.Leads(i) && !slices.Contains(c.led, p) {
+			c.led = append(c.led, p)
+		}
+	}
 	for i := range 2 {
 		o := c.w.Observe(i)
 		o.Contact, o.Commit = false, 0
@@ -128,6 +135,13 @@ func (c *cand) note(now int64) {
 		}
 		c.regs = append(c.regs[k:], reg{c.w.Ver, &rec, failover.Readable, forever})
 	}
+}
+
+// echo says whether the member of site i may believe that this one leads, by a message that was under
+// way for long: it led in the term that this member is still in.
+func (c *cand) echo(i int, leader uint64) bool {
+	n := &c.w.Nodes[i]
+	return c.w.Alive(i) && !n.Leader && leader != n.ID && slices.Contains(c.led, pair[uint64, uint32]{leader, n.Term})
 }
 
 func (c *cand) showList(i int) {

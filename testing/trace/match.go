@@ -37,6 +37,7 @@ const (
 	blindStatus = 2
 	blindAway   = 1
 	blindInside = 1
+	lateMessage = 3
 )
 
 // look holds what the agent of site i saw against what was there to see. An observation
@@ -53,7 +54,11 @@ func (c *cand) look(f *facts, l *Line) (fed failover.Obs, n need, blind int) {
 		ok := c.seen(i, now, func(v *view) bool {
 			return v.obs.Etcd == failover.EtcdLed && v.obs.Leader == o.Leader && v.obs.Term == fed.Term && v.obs.Learner == o.Learner
 		})
-		if !ok {
+		late := !ok && c.echo(i, o.Leader) && fed.Term == c.w.Observe(i).Term && !o.Learner
+		switch {
+		case late && last.Etcd != failover.EtcdLed:
+			blind += lateMessage
+		case !ok && !late:
 			n.status = true
 			n.say("it sees %016x lead in term %d (learner %t)", o.Leader, fed.Term, o.Learner)
 		}
@@ -62,7 +67,7 @@ func (c *cand) look(f *facts, l *Line) (fed failover.Obs, n need, blind int) {
 		}
 		if o.Voters.Count == 0 {
 			blind += blindInside
-		} else if !c.seen(i, now, func(v *view) bool { return v.obs.Voters == o.Voters }) {
+		} else if !c.seen(i, now, func(v *view) bool { return v.obs.Voters == o.Voters }) && !(late && o.Voters == c.w.OwnVoters(i)) {
 			n.inside = true
 			n.say("its list shows %d voters %x and %d learners", o.Voters.Count, o.Voters.IDs, o.Voters.Learners)
 		}
