@@ -8,6 +8,6 @@
 // from the heal to whole, and how often the former leader won. With --rest it
 // measures a whole pair's agents instead: memory and CPU of a minute without load.
 //
-// The status is 1 if any run lost a write, did not become whole or failed
-// otherwise; the others still run, and the failed run's timeline is printed.
+// The agents' trace of every run is held against the model (testing/trace). The status is 1 if
+// any run lost a write, did not become whole, did what the model does not allow or failed otherwise; the others still run, and the failed run's timeline is printed.
 package main

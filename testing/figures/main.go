@@ -10,11 +10,13 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"twok/internal/lab"
+	"twok/testing/trace"
 )
 
 func main() {
@@ -79,9 +81,21 @@ type result struct {
 	}
 }
 
-// one runs one demo and prints its line.
-func one(ctx context.Context, twok, version, cut string, rounds int, more []string) error {
-	args := append([]string{"demo", "--json", "--etcd-version", version, "--cut", cut, "--rounds", fmt.Sprint(rounds)}, more...)
+// one runs one demo, holds its trace against the model, and prints its line.
+func one(ctx context.Context, twok, version, cut string, rounds int, more []string) (err error) {
+	tmp, err := os.MkdirTemp("", "twok-figures-")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err == nil {
+			err = os.RemoveAll(tmp)
+		} else {
+			err = fmt.Errorf("%w (data, logs and traces are in %s)", err, tmp)
+		}
+	}()
+	dir := filepath.Join(tmp, "demo")
+	args := append([]string{"demo", "--json", "--dir", dir, "--etcd-version", version, "--cut", cut, "--rounds", fmt.Sprint(rounds)}, more...)
 	cmd := exec.CommandContext(ctx, twok, args...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 30 * time.Second
@@ -97,6 +111,9 @@ func one(ctx context.Context, twok, version, cut string, rounds int, more []stri
 	}
 	if r.Lost != 0 || !r.Hashes || len(r.Rounds) != rounds || r.Acked == 0 {
 		return fmt.Errorf("status 0, but %s", stdout.Bytes())
+	}
+	if err := explained(dir); err != nil {
+		return err
 	}
 	var first, whole []float64
 	won, claimed := 0, 0
@@ -119,6 +136,16 @@ func one(ctx context.Context, twok, version, cut string, rounds int, more []stri
 	fmt.Printf("%-8s  %-20s %6d  %6.2f %12.2f  %6.2f %12.2f  %-13s  %8d %5d\n", r.Version, cut, rounds,
 		median(first), slices.Max(first), median(whole), slices.Max(whole), former, r.Acked, r.Lost)
 	return nil
+}
+
+// explained says whether the model allows what the agents of a demo did.
+func explained(dir string) error {
+	ls, err := trace.ReadFiles(filepath.Join(dir, "a", "trace.jsonl"), filepath.Join(dir, "b", "trace.jsonl"), "")
+	if err != nil {
+		return err
+	}
+	_, err = trace.Check(ls, trace.Options{})
+	return err
 }
 
 func median(v []float64) float64 {
