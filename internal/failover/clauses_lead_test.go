@@ -105,6 +105,11 @@ func aloneClauses(rec editRecord, none, led, lone Obs, mine, theirs arbiter.Reco
 	alarm := tickOf(edited(lone, func(o *Obs) { o.Alarm = true }))
 	add("alone: an alarm", nil, alarm)
 	add("alone: an alarm, and something else in the way", func(s *State) { s.Why = AloneUnclaimed }, alarm)
+	store := func(st StoreState) Event { return tickOf(edited(lone, func(o *Obs) { o.Store = st })) }
+	add("alone: a store that failed its probe", nil, store(StoreFaulty))
+	add("alone: a store that was not tried", nil, store(StoreUntested))
+	add("alone: a store that failed, and something else in the way", func(s *State) { s.Why = AloneUnclaimed }, store(StoreFaulty))
+	add("alone: a store that failed, and an alarm", nil, edited(store(StoreFaulty), func(e *Event) { e.Obs.Alarm = true }))
 	add("alone: no leader by now", func(s *State) { s.Obs = none; s.NoteAge = 30 }, readOf(mine))
 	add("alone: no leader by now, alone before", func(s *State) { s.Obs.Etcd, s.NoteAge = EtcdNoLeader, 30 }, readOf(mine))
 	add("alone: a pair by now", func(s *State) { s.Obs = led; s.NoteAge = 30 }, readOf(mine))

@@ -23,6 +23,17 @@ func TestRecordMore(t *testing.T) {
 	if got.Reason != "reassert: the record was rolled back" {
 		t.Errorf("reason %q", got.Reason)
 	}
+	// A survivor's new record (P3).
+	fresh := arbiter.Record{ID: "rec2", ClusterID: clusterID, Nonce: "o", CreatedAt: 3}
+	bound := Rebound(fresh, 7, arbiter.Member{ID: idA, Name: "a"}, arbiter.Position{Index: 100, Term: 5}, Stamp{"n", 9})
+	want := arbiter.Record{
+		ID: "rec2", ClusterID: clusterID, Generation: 7, Survivor: arbiter.Member{ID: idA, Name: "a"}, Nonce: "n", ClaimNonce: "n",
+		Reason: "rebound to this record", CreatedAt: 3, ClaimedAt: 9, WrittenAt: 9, ClaimEnd: arbiter.Position{Index: 100, Term: 5}, Fork: arbiter.Position{Index: 101, Term: 5},
+	}
+	want.History[0] = arbiter.HistoryEntry{First: 1, Last: 7, Survivor: idA, Fork: want.Fork, At: 9}
+	if bound != want {
+		t.Errorf("rebound\n got %+v\nwant %+v", bound, want)
+	}
 	// A gap in the history stays one.
 	rec.Generation, rec.WholeGeneration = 5, 0
 	if h := Claim(rec, baseData(), "", Stamp{"n", 9}).History; h[0].Last != 4 || h[1].First != 6 || h[1].Last != 6 {
