@@ -6,11 +6,14 @@
 //	go test ./testing/e2e                  a few minutes on two cores
 //	TWOK_E2E=full go test -timeout 2h ./testing/e2e
 //	                                       every cut on every etcd release, and a kill at every named step
+//	TWOK_E2E_TRACES=DIR go test ./testing/e2e
+//	                                       keeps the agents' traces
 //
 // Unless a test says otherwise each ends with the pair whole and an audit: every
 // acknowledged write is on both members, and their key spaces hash equally. At the end of
 // each the agents' logs are checked too: no etcd panicked, and no warning was
-// repeated in a flood.
+// repeated in a flood; and the agents' traces have to be explained by the explorer's
+// model (testing/trace), unless the test says why they cannot.
 //
 // etcd runs with a heartbeat of 20 ms and an election timeout of 200 ms, claim-after is
 // about a second. Nothing here asserts a duration: deadlines are generous and only end
