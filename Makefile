@@ -16,7 +16,7 @@ TEST_FLAGS ?=
 BENCH_ROUNDS ?= 20
 FOR ?= 60m
 
-.PHONY: build tools demo test test-kubernetes matrix bench lint rules proof proof-long mutants clean FORCE
+.PHONY: build tools demo demo-s3 demo-etcd test test-kubernetes matrix bench lint rules proof proof-long mutants clean FORCE
 
 build: bin/twok
 
@@ -24,12 +24,17 @@ build: bin/twok
 bin/twok: FORCE
 	@go build -trimpath -o $@ ./cmd/twok >&2
 
-tools: ## build the pinned etcd releases and the linter
+tools: ## build the pinned etcd releases, the stores of the tests and the linter
 	@go run ./testing/tools/build etcd
 	@go run ./testing/tools/build staticcheck
+	@go run ./testing/tools/build versitygw
+	@go run ./testing/tools/build s3rver
 
 demo: bin/twok ## make demo DEMO='--etcd-version 3.6 --cut link'
 	@exec bin/twok demo $(DEMO)
+
+demo-s3 demo-etcd: bin/twok ## the demo with its arbiter in a real store, which is started first
+	@exec go run ./testing/tools/store $(@:demo-%=%) bin/twok demo $(DEMO)
 
 test:
 	go test -p $(TEST_PARALLEL) -timeout $(TEST_TIMEOUT) $(TEST_FLAGS) ./...

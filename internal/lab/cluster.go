@@ -64,7 +64,7 @@ type Config struct {
 	// Register reads the record for Whole. Nil: an HTTP register at Arbiter.
 	Register arbiter.Register
 	// CutArbiter leads the agents to the arbiter through the network, so that
-	// Network.Cut("a", ArbiterSite) and back reach it. Only for http URLs.
+	// Network.Cut("a", ArbiterSite) and back reach it. Not for https.
 	CutArbiter bool
 	// ClaimAfter, HeadStart and Tick of the agents; zero: their defaults.
 	ClaimAfter, HeadStart, Tick time.Duration
@@ -163,16 +163,17 @@ func (c *Cluster) layout(ports []int) error {
 			*p.advertised = c.cfg.TLS.scheme() + "://" + k.Addr()
 		}
 		if c.cfg.CutArbiter && c.Arbiter != "" {
-			u, err := url.Parse(c.Arbiter)
-			if err != nil || u.Scheme != "http" || u.Port() == "" {
-				return fmt.Errorf("arbiter %q: CutArbiter needs an http URL with a port", c.Arbiter)
-			}
-			k, err := c.Network.Link(name, ArbiterSite, u.Host)
+			via, err := arbiterVia(c.Arbiter, func(target string) (string, error) {
+				k, err := c.Network.Link(name, ArbiterSite, target)
+				if err != nil {
+					return "", err
+				}
+				return k.Addr(), nil
+			})
 			if err != nil {
 				return err
 			}
-			u.Host = k.Addr()
-			s.arbiter = u.String()
+			s.arbiter = via
 		}
 		if c.cfg.Mode == External {
 			s.restarter = newRestarter(s.runEtcd)
