@@ -77,7 +77,7 @@ type pair struct {
 	*testing.T
 	*lab.Cluster
 	w        *lab.Writer
-	reg      *httpcas.Register
+	reg      arbiter.Register
 	dir      string
 	tls      *tls.Config // of the clients; nil: plain text
 	clients  map[string]*clientv3.Client
@@ -139,8 +139,9 @@ func prepare(t *testing.T, minor string, opts ...func(*lab.Config)) *pair {
 	})
 	p.tls, err = cfg.TLS.Client()
 	p.must(err)
-	if p.reg, err = httpcas.New(httpcas.Config{URL: c.Arbiter}); err != nil {
-		t.Fatal(err)
+	if p.reg = cfg.Register; p.reg == nil {
+		p.reg, err = httpcas.New(httpcas.Config{URL: c.Arbiter})
+		p.must(err)
 	}
 	return p
 }
