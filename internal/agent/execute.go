@@ -90,7 +90,7 @@ func (a *Agent) perform(ctx context.Context, act failover.Action, own failover.O
 	case failover.RemoveLearner, failover.AddLearner, failover.Promote:
 		return a.changeMember(ctx, act, e)
 	case failover.Rewrite:
-		return a.done(e, a.rewrite(ctx, act))
+		return a.done(e, a.rewrite(ctx, act, e))
 	case failover.Compare:
 		return a.compare(ctx, act, e)
 	case failover.Sample:

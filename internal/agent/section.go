@@ -160,8 +160,8 @@ func (a *Agent) release(ctx context.Context) error {
 	return err
 }
 
-// rewrite gives the local WAL its new member ID, with or without its log (P13).
-func (a *Agent) rewrite(ctx context.Context, act failover.Action) error {
+// rewrite gives the local WAL its new member ID, with or without its log (P13). e.Why says why without.
+func (a *Agent) rewrite(ctx context.Context, act failover.Action, e *failover.Event) error {
 	if a.sec.lock == nil {
 		return errors.New("the locks are not held")
 	}
@@ -189,6 +189,7 @@ func (a *Agent) rewrite(ctx context.Context, act failover.Action) error {
 		}
 	}
 	if !keep {
+		e.Why = why
 		aside, err := rejoin.Reset(a.log, a.cfg.DataDir, walsurgery.Metadata{MemberID: act.ID, ClusterID: act.Cluster}, why.String())
 		if err != nil {
 			if errors.Is(a.sec.lock.Verify(), member.ErrReplaced) { // after the exchange

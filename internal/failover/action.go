@@ -161,7 +161,7 @@ const (
 type Event struct {
 	Kind    EventKind
 	Outcome Outcome // all replies
-	Why     Reason  // with Failed: what was in the way
+	Why     Reason  // with Failed: what was in the way; Rewritten: why the log was not kept
 
 	Obs   Obs    // Tick
 	Ticks uint32 // Tick: how many have passed since the last one; zero counts as one

@@ -31,6 +31,7 @@ type cand struct {
 	lists  [2][]failover.List     // shown since LookAtList was asked for
 	asked  [2]int64               // when the read that is out was asked for
 	from   [2]int                 // what was applied when Sample was asked for
+	wrote  [2]failover.Action     // the last Rewrite that was asked for
 	added  [2]int                 // how many of facts.later were given out
 	last   [2]failover.Obs        // what the agent was shown last
 	led    []pair[uint64, uint32] // which member led in which term

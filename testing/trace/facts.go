@@ -19,6 +19,7 @@ const (
 // facts is what the whole trace says before the first step of the model: which indices,
 // terms and members there are. Its foresight chooses among hidden moves; what is chosen is checked.
 type facts struct {
+	lines   []Line
 	idx     []uint64 // indices that matter, ascending
 	at      []uint64 // where they are in the model
 	terms   []uint64 // all terms, ascending
@@ -43,7 +44,7 @@ type dataRead struct {
 const aToken = 1
 
 func gather(ls []Line) *facts {
-	f := &facts{special: map[arbiter.Position]uint64{}, written: map[arbiter.Position]int{}}
+	f := &facts{lines: ls, special: map[arbiter.Position]uint64{}, written: map[arbiter.Position]int{}}
 	idx := map[uint64]bool{0: true, 1: true, 2: true}
 	terms := map[uint64]bool{0: true, 1: true}
 	top := uint64(0)

@@ -192,6 +192,8 @@ func (c *cand) same(f *facts, l *Line, model *failover.Action, real failover.Act
 		c.asked[i] = l.At
 	case failover.LookAtList:
 		c.lists[i] = nil
+	case failover.Rewrite:
+		c.wrote[i] = *model
 	case failover.Sample:
 		c.from[i] = c.w.Nodes[i].Applied
 	case failover.Swap:
@@ -264,7 +266,7 @@ func (c *cand) reply(f *facts, l *Line) (n need) {
 		e = real // a damaged disk: nothing else counts then
 	} else if back != nil {
 		e = *back
-		c.sameReply(f, &e, real, &n)
+		c.sameReply(f, i, &e, real, &n)
 	} else {
 		e = failover.Event{Kind: real.Kind}
 		c.pure(f, l, out, &e, &n)
@@ -374,7 +376,7 @@ func (c *cand) readRecord(f *facts, l *Line, e *failover.Event, n *need) {
 }
 
 // sameReply holds a reply of the model against the real one.
-func (c *cand) sameReply(f *facts, e *failover.Event, real failover.Event, n *need) {
+func (c *cand) sameReply(f *facts, i int, e *failover.Event, real failover.Event, n *need) {
 	if real.Outcome == failover.Unknown || (real.Outcome == failover.Conflict && real.Kind == failover.Swapped) {
 		// The reply was lost; or something below repeated an own swap, and a conflict says nothing (P1).
 		if real.Outcome == failover.Conflict && e.Outcome == failover.Done {
@@ -404,6 +406,11 @@ func (c *cand) sameReply(f *facts, e *failover.Event, real failover.Event, n *ne
 	case failover.MemberChanged:
 		if e.ID != real.ID {
 			n.say("the model's new member is %016x", e.ID)
+		}
+	case failover.Rewritten:
+		// A log that reads but of which no copy can be vouched for is not kept either.
+		if a := c.wrote[i]; real.Why != a.Why && !(a.Keep && real.Why == failover.WALUnreadable) {
+			n.say("the log was to be kept: %t (%s); it was not, because of %s", a.Keep, a.Why, real.Why)
 		}
 	case failover.Compared:
 		if e.Equal != real.Equal {

@@ -55,6 +55,16 @@ func (v *env) place(w *explore.World, i, l int, what uint64) {
 	}
 }
 
+// unkept says whether the next reply to a rewrite says that the log was not kept.
+func (v *env) unkept(i int) bool {
+	for _, l := range v.lines[v.line:] {
+		if l.Site == i && l.In != nil && l.In.Kind == failover.Rewritten {
+			return l.In.Why != failover.None
+		}
+	}
+	return false
+}
+
 // reply is the line that answers the token write that site i has out.
 func (v *env) reply(i int) int {
 	for _, n := range v.tokens[i] {
@@ -179,6 +189,12 @@ func (v *env) effect(c *cand, i, slot int, how explore.How) bool {
 		}
 		if l := leader(w); l >= 0 {
 			v.place(w, i, l, what)
+		}
+	case failover.Rewrite:
+		if a.Keep && v.unkept(i) {
+			b := *a
+			b.Keep = false
+			w.Sites[i].Out[slot] = &b
 		}
 	case failover.AddLearner:
 		if n := c.added[i]; n < len(v.later[i]) {

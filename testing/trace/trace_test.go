@@ -217,6 +217,10 @@ var mutations = []struct {
 		d.Last.Index += 20
 		d.Commit += 20
 	}},
+	{"the log is kept although the data cannot be read", func(b *book) {
+		b.find(loser, "data-read", "rewrite", 1).In.Data = failover.Data{Problem: failover.WALUnreadable}
+	}},
+	{"the log is set aside although it was to be kept", func(b *book) { b.done(loser, "rewritten", 1).In.Why = failover.RolledBack }},
 	{"the rewrite to another ID", func(b *book) { b.find(loser, "data-read", "rewrite", 1).Out[0].ID++ }},
 	{"the learner has another ID", func(b *book) { b.done(loser, "member-changed", 1).In.ID++ }},
 	{"the learner is added before the confirmation", func(b *book) {
