@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -315,9 +316,10 @@ func TestTransport(t *testing.T) {
 		t.Errorf("swap: %v", err)
 	}
 
-	secure := httptest.NewTLSServer(http.NotFoundHandler())
+	secure := httptest.NewUnstartedServer(http.NotFoundHandler())
+	secure.Config.ErrorLog = log.New(io.Discard, "", 0) // it sees handshakes that end
+	secure.StartTLS()
 	defer secure.Close()
-	secure.Config.ErrorLog = nil
 	both("a certificate that nobody knows", at(t, secure.URL), "misconfigured", "misconfigured", "AWS_CA_BUNDLE")
 	plain := httptest.NewServer(http.NotFoundHandler())
 	defer plain.Close()
