@@ -3,6 +3,8 @@ package walsurgery
 import (
 	"fmt"
 	"maps"
+	"math/rand/v2"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -182,21 +184,28 @@ func (cr *crashed) elsewhere(t testing.TB, i int) *member {
 	t.Helper()
 	m := cr.restore(t, i)
 	set := func(flag, v string) { m.flags[slices.Index(m.flags, flag)+1] = v }
-	m.client, m.peer = cr.unusedURL(t), cr.unusedURL(t)
+	m.client, m.peer = unusedURL(t), unusedURL(t)
 	set("--listen-client-urls", m.client)
 	set("--advertise-client-urls", m.client)
 	set("--listen-peer-urls", m.peer)
 	return m
 }
 
-// unusedURL is one at which the pair does not look for its members.
-func (cr *crashed) unusedURL(t testing.TB) string {
-	for {
-		u := fmt.Sprintf("http://127.0.0.1:%d", freePort(t))
-		if u != cr.pair[0].peer && u != cr.pair[1].peer {
-			return u
+// unusedURL is one that nobody else gets: below the range from which the kernel
+// takes ports for connections and for port 0.
+func unusedURL(t testing.TB) string {
+	t.Helper()
+	for range 1000 {
+		addr := fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(10000))
+		if l, err := net.Listen("tcp", addr); err == nil {
+			if err := l.Close(); err != nil {
+				t.Fatal(err)
+			}
+			return "http://" + addr
 		}
 	}
+	t.Fatal("no free port from 20000 to 30000")
+	return ""
 }
 
 // A list that misses the calls that matter would let everything pass: those of each

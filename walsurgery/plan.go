@@ -307,6 +307,9 @@ func (l *Log) readBack(p Plan) error {
 	}
 	i := 0
 	for e := range l.From(p.Fork.Index) {
+		if e.Err != nil {
+			return e.Err
+		}
 		ok := e.Term == p.Term && e.Kind == KindNormal && len(p.Remove) == 0 && len(e.Data) == 0
 		if i < len(p.Remove) {
 			ok = e.Term == p.Term && e.Kind == KindConfChange && e.Change.Type == RemoveNode && e.Change.NodeID == p.Remove[i]
