@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"twok/walsurgery/internal/systrace"
@@ -191,12 +192,18 @@ func (cr *crashed) elsewhere(t testing.TB, i int) *member {
 	return m
 }
 
+var usedPorts sync.Map
+
 // unusedURL is one that nobody else gets: below the range from which the kernel
 // takes ports for connections and for port 0.
 func unusedURL(t testing.TB) string {
 	t.Helper()
 	for range 1000 {
-		addr := fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(10000))
+		port := 20000 + rand.IntN(10000)
+		if _, used := usedPorts.LoadOrStore(port, true); used {
+			continue
+		}
+		addr := fmt.Sprintf("127.0.0.1:%d", port)
 		if l, err := net.Listen("tcp", addr); err == nil {
 			if err := l.Close(); err != nil {
 				t.Fatal(err)
