@@ -125,7 +125,8 @@ func classify(o outcome) verdict {
 		}
 		return misconfigured(checkServer)
 	case http.StatusUnprocessableEntity:
-		if o.method == patch && ours && o.status.cause(func(_, field, _ string) bool { return field == "metadata.uid" }) {
+		about := o.status.Details.Kind == "ConfigMap" && o.status.Details.Name == o.name // the kind here, elsewhere the resource
+		if o.method == patch && about && o.status.cause(func(_, field, _ string) bool { return field == "metadata.uid" }) {
 			return verdict{class: arbiter.ErrConflict, remedy: "another ConfigMap of this name took its place"}
 		}
 		if o.status.cause(func(_, _, message string) bool { return strings.Contains(message, "immutable") }) {

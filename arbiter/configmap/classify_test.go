@@ -34,6 +34,10 @@ func answering(t *testing.T, answers map[string]string, codes map[string]int, he
 	t.Helper()
 	n := map[string]*atomic.Int64{get: {}, patch: {}, post: {}}
 	hs := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasPrefix(r.URL.Path, "/api/v1/namespaces/ns/configmaps") || n[r.Method] == nil {
+			w.WriteHeader(http.StatusTeapot) // a stray client of somebody else's old port
+			return
+		}
 		n[r.Method].Add(1)
 		for k, v := range header {
 			w.Header()[k] = v
@@ -78,6 +82,7 @@ func className(err error) string {
 // Rules: P1, P7; F11, F13, F28, F29.
 func TestClassify(t *testing.T) {
 	ours := func(reason string, cause ...string) string { return statusBody(reason, "configmaps", "pair", cause...) }
+	invalid := func(cause ...string) string { return statusBody("Invalid", "ConfigMap", "pair", cause...) }
 	object := configMap("7", `"record":"x"`)
 	for _, c := range []struct {
 		code             int
@@ -114,8 +119,8 @@ func TestClassify(t *testing.T) {
 		{410, ours("Expired"), "misconfigured", "misconfigured", "misconfigured"},
 		{413, ours("RequestEntityTooLarge"), "misconfigured", "misconfigured", "misconfigured"},
 		{415, statusBody("UnsupportedMediaType", "", ""), "misconfigured", "misconfigured", "misconfigured"},
-		{422, ours("Invalid", "FieldValueForbidden", "data", "field is immutable when `immutable` is set"), "misconfigured", "misconfigured", "misconfigured"},
-		{422, ours("Invalid", "FieldValueInvalid", "metadata.uid", "field is immutable"), "conflict", "misconfigured", "misconfigured"},
+		{422, invalid("FieldValueForbidden", "data", "field is immutable when `immutable` is set"), "misconfigured", "misconfigured", "misconfigured"},
+		{422, invalid("FieldValueInvalid", "metadata.uid", "field is immutable"), "conflict", "misconfigured", "misconfigured"},
 		{429, statusBody("TooManyRequests", "", ""), "unavailable", "unavailable", "unavailable"},
 		{500, statusBody("InternalError", "", ""), "unknown", "unknown", "unavailable"},
 		{501, "", "misconfigured", "misconfigured", "misconfigured"},
@@ -244,7 +249,7 @@ func TestNoWildcardIsSent(t *testing.T) {
 func TestWhatIsSent(t *testing.T) {
 	var got *http.Request
 	var body string
-	hs := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	hs := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		b, _ := io.ReadAll(r.Body)
 		got, body = r.Clone(context.Background()), string(b)
 		if r.Method == get {
@@ -252,6 +257,8 @@ func TestWhatIsSent(t *testing.T) {
 			io.WriteString(w, statusBody("NotFound", "configmaps", "pair"))
 		}
 	}))
+	hs.EnableHTTP2 = true
+	hs.StartTLS()
 	defer hs.Close()
 	r := at(t, hs.URL+"/k8s/clusters/c1", serverCA(hs), "{username: u, password: p}")
 	for _, c := range []struct {
@@ -272,6 +279,9 @@ func TestWhatIsSent(t *testing.T) {
 		if d, err := time.ParseDuration(q.Get("timeout")); got.Method != c.method || got.URL.Path != "/k8s/clusters/c1/api/v1/namespaces/ns/configmaps"+c.path ||
 			body != c.want || got.Header.Get("Content-Type") != c.kind || q.Get("fieldManager") != "twok" || len(q) != 2 || err != nil || d < DefaultTimeout || d > DefaultTimeout+2*time.Second {
 			t.Errorf("%s %s, %s, %v", got.Method, got.URL, body, got.Header)
+		}
+		if got.ProtoMajor != 1 || !got.Close {
+			t.Errorf("%s, close %v: a connection that is used again is one on which net/http may send again", got.Proto, got.Close)
 		}
 		if user, password, ok := got.BasicAuth(); !ok || user != "u" || password != "p" {
 			t.Errorf("%v", got.Header)

@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"twok/arbiter"
+	"twok/arbiter/arbitertest"
 )
 
 // adminConfig is the register of any ConfigMap with the administrator's rights.
@@ -196,7 +198,8 @@ func TestConfiguredWrong(t *testing.T) {
 	write(t, other, kubeconfig("https://"+c.addr, "certificate-authority-data: "+base64.StdEncoding.EncodeToString(stranger.caPEM), "token: "+adminToken))
 	all("another authority", open(t, Config{Namespace: namespace, Name: "pair", kubeconfig: other}), arbiter.ErrMisconfigured, "certificate-authority")
 	write(t, other, kubeconfig("http://"+c.addr, "", "token: "+adminToken))
-	all("no TLS", open(t, Config{Namespace: namespace, Name: "pair", kubeconfig: other}), arbiter.ErrMisconfigured, "HTTPS")
+	_, _, err := open(t, Config{Namespace: namespace, Name: "pair", kubeconfig: other}).Read(t.Context())
+	fails(t, "no TLS", err, arbiter.ErrMisconfigured, "HTTPS")
 	write(t, other, kubeconfig(c.etcdURL, "", "{}"))
 	all("an etcd", open(t, Config{Namespace: namespace, Name: "pair", kubeconfig: other}), arbiter.ErrMisconfigured, "apiserver")
 
@@ -219,7 +222,7 @@ func TestConfiguredWrong(t *testing.T) {
 	c.must(t, "PATCH", configMapPath("pair"), "application/merge-patch+json", `{"metadata":{"finalizers":["twok.invalid/stay"]}}`)
 	v = holds(t, r, "second")
 	c.must(t, "DELETE", configMapPath("pair"), "", "")
-	_, _, err := r.Read(t.Context())
+	_, _, err = r.Read(t.Context())
 	fails(t, "being deleted, read", err, arbiter.ErrMisconfigured, "finalizers")
 	fails(t, "being deleted, create", r.CompareAndSwap(t.Context(), arbiter.Absent, nil), arbiter.ErrMisconfigured, "finalizers")
 	fails(t, "being deleted, swap", r.CompareAndSwap(t.Context(), v, nil), arbiter.ErrConflict)
@@ -297,24 +300,55 @@ kind: FlowSchema
 metadata: {name: nothing}
 spec:
   priorityLevelConfiguration: {name: nothing}
-  matchingPrecedence: 1
+  matchingPrecedence: 3
   rules:
   - subjects: [{kind: ServiceAccount, serviceAccount: {name: pair, namespace: `+namespace+`}}]
     resourceRules: [{apiGroups: [""], resources: [configmaps], verbs: ["*"], namespaces: ["*"]}]
 `)
 	defer c.must(t, "DELETE", api+"flowschemas/nothing", "", "")
-	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
-		if _, _, err = r.Read(t.Context()); err != nil || time.Now().After(end) {
+	// One request at a time passes even so; others of the same account are in its way.
+	ctx, stop := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer stop()
+	refused := make(chan error, 100)
+	for range 6 {
+		reader := open(t, Config{Namespace: namespace, Name: "pair"})
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				if _, _, err := reader.Read(ctx); err != nil && ctx.Err() == nil {
+					select {
+					case refused <- err:
+					default:
+					}
+				}
+			}
+		})
+	}
+	for i := 0; ; i++ {
+		before, next := faults.Requests(arbitertest.Swap), fmt.Sprint("swap ", i)
+		err := r.CompareAndSwap(t.Context(), v, []byte(next))
+		if n := faults.Requests(arbitertest.Swap) - before; n != 1 {
+			t.Fatalf("%d requests of one swap: %v", n, err)
+		}
+		if err != nil {
+			fails(t, "swap", err, arbiter.ErrUnavailable, "429", "fairness")
+			if now, _, err := direct.Read(t.Context()); err != nil || string(now) == next {
+				t.Errorf("%q, %v", now, err)
+			}
 			break
 		}
+		v = holds(t, direct, next)
+		if i == 2000 {
+			t.Fatal("no swap was refused")
+		}
 	}
-	fails(t, "read", err, arbiter.ErrUnavailable, "429", "fairness")
-	before := faults.Requests(1)
-	fails(t, "swap", r.CompareAndSwap(t.Context(), v, []byte("second")), arbiter.ErrUnavailable, "429")
-	if n := faults.Requests(1) - before; n != 1 {
-		t.Errorf("%d requests", n)
+	select {
+	case err := <-refused:
+		fails(t, "read", err, arbiter.ErrUnavailable, "429", "fairness")
+	case <-time.After(time.Minute):
+		t.Error("no read was refused")
 	}
-	holds(t, direct, "first")
 }
 
 // An apiserver, and then an etcd, that stands still: the swap is unknown, and
@@ -333,16 +367,16 @@ func TestFrozen(t *testing.T) {
 			t.Fatal(err)
 		}
 		next := fmt.Sprint("after ", p.cmd.Path)
-		err := slow.CompareAndSwap(t.Context(), v, []byte(next))
-		_, _, err2 := slow.Read(t.Context())
+		serr := slow.CompareAndSwap(t.Context(), v, []byte(next))
+		_, _, rerr := slow.Read(t.Context())
 		if err := p.cmd.Process.Signal(syscall.SIGCONT); err != nil {
 			t.Fatal(err)
 		}
-		if class := arbiter.Class(err); class != arbiter.ErrUnknown && class != arbiter.ErrUnavailable || !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("swap: %v", err)
+		if class := arbiter.Class(serr); class != arbiter.ErrUnknown && class != arbiter.ErrUnavailable || !errors.Is(serr, context.DeadlineExceeded) {
+			t.Errorf("swap: %v", serr)
 		}
-		if arbiter.Class(err2) != arbiter.ErrUnavailable {
-			t.Errorf("read: %v", err2)
+		if arbiter.Class(rerr) != arbiter.ErrUnavailable {
+			t.Errorf("read: %v", rerr)
 		}
 		// One of the two, and only one in the end: a swap from its version settles it.
 		for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
@@ -354,7 +388,7 @@ func TestFrozen(t *testing.T) {
 				mine := "settled " + next
 				err = r.CompareAndSwap(t.Context(), now, []byte(mine))
 				if err == nil {
-					t.Logf("%s: %v; found %q", p.cmd.Path, arbiter.Class(err), value)
+					t.Logf("%s: %v; found %q", filepath.Base(p.cmd.Path), serr, value)
 					want, v = mine, holds(t, r, mine)
 					break
 				}
