@@ -34,7 +34,7 @@
 //
 // # How a mutant dies
 //
-// By the first of these whose tests fail, panic, or exceed the time limit: the tables and scripts of internal/failover; its random
+// By the first of these whose tests fail, panic, or exceed the limit of processor time: the tables and scripts of internal/failover; its random
 // walks and the deaths at every action; testing/explore; testing/sim. A mutant that does not compile
 // is none. All seeds are fixed: a mutant has the same end each time.
 //

@@ -21,7 +21,7 @@ const core = "internal/failover"
 type check struct {
 	name, pkg string
 	args      []string
-	limit     time.Duration // set by baseline
+	limit     time.Duration // of processor time, set by prepare
 }
 
 const slowTests = "^(TestRandomWalks|TestKilledAtEveryAction)$"
@@ -40,8 +40,9 @@ const (
 	lives       = "lives"
 	timedOut    = "timed out"
 	noMutant    = "does not compile"
-	leastLimit  = 20 * time.Second
-	limitFactor = 20
+	leastLimit  = 10 * time.Second
+	limitFactor = 10
+	wallLimit   = 30 * time.Minute // for what waits and does nothing
 )
 
 // result is how a mutant ended, and by which test.
@@ -156,39 +157,48 @@ func (r *runner) prepare(ctx context.Context, say func(string, ...any)) error {
 		return fmt.Errorf("%w\n%s", err, out)
 	}
 	for _, c := range r.checks {
-		start := time.Now()
-		passed, _, by, err := r.test(ctx, c, r.dir, 0, 10*time.Minute)
-		if err == nil && !passed {
-			err = fmt.Errorf("%s fails", by)
+		e, err := r.test(ctx, c, r.dir, 0, 10*time.Minute)
+		if err == nil && !e.passed {
+			err = fmt.Errorf("%s fails", e.by)
 		}
 		if err != nil {
 			return fmt.Errorf("%s without a mutant: %w", c.name, err)
 		}
-		took := time.Since(start)
-		c.limit = max(leastLimit, limitFactor*took)
-		say("%s: %.1fs without a mutant", c.name, took.Seconds())
+		c.limit = max(leastLimit, limitFactor*e.used)
+		say("%s: %.1fs of processor time without a mutant", c.name, e.used.Seconds())
 	}
 	return nil
 }
 
-// test runs a check as compiled in work with this mutant, and says how it ended: passed, or by which test not.
-func (r *runner) test(ctx context.Context, c *check, work string, number int, limit time.Duration) (passed, timeout bool, by string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, limit)
+// ending is how a run of a check ended.
+type ending struct {
+	passed, overran bool
+	used            time.Duration // of processor time
+	by              string        // the test that failed
+}
+
+// test runs a check as compiled in work with this mutant. The limit is one of processor time, so that a
+// busy machine kills no mutant.
+func (r *runner) test(ctx context.Context, c *check, work string, number int, limit time.Duration) (ending, error) {
+	ctx, cancel := context.WithTimeout(ctx, wallLimit)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, binary(work, c), append([]string{"-test.failfast", "-test.timeout=0"}, c.args...)...)
+	seconds := strconv.Itoa(int(limit.Seconds()))
+	args := append([]string{"-c", `ulimit -t "$0"; exec "$@"`, seconds, binary(work, c), "-test.failfast", "-test.timeout=0"}, c.args...)
+	cmd := exec.CommandContext(ctx, "/bin/sh", args...)
 	cmd.Dir, cmd.WaitDelay = filepath.Join(r.root, c.pkg), time.Second
 	cmd.Env = append(os.Environ(), "TWOK_ROOT="+r.root, fmt.Sprintf("%s=%d", chosen, number))
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
-	switch {
-	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return false, true, "", nil
-	case err == nil:
-		return true, false, "", nil
-	case errors.As(err, &exit):
-		return false, false, failed(string(out)), nil
+	if err != nil && !errors.As(err, &exit) {
+		return ending{}, err
 	}
-	return false, false, "", err
+	e := ending{passed: err == nil, used: cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()}
+	killed := !cmd.ProcessState.Exited()
+	e.overran = killed && (errors.Is(ctx.Err(), context.DeadlineExceeded) || e.used > limit-2*time.Second)
+	if !e.passed && !e.overran {
+		e.by = failed(string(out))
+	}
+	return e, nil
 }
 
 var failLine = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
@@ -231,14 +241,14 @@ func (r *runner) one(ctx context.Context, work string, i int) (result, error) {
 		return result{m, noMutant, ""}, nil
 	}
 	for _, c := range r.checks {
-		passed, timeout, by, err := r.test(ctx, c, bins, r.numbers[i], c.limit)
+		e, err := r.test(ctx, c, bins, r.numbers[i], c.limit)
 		switch {
 		case err != nil || ctx.Err() != nil:
 			return result{}, fmt.Errorf("%s: %w", m.key, errors.Join(err, ctx.Err()))
-		case timeout:
+		case e.overran:
 			return result{m, timedOut, c.name}, nil
-		case !passed:
-			return result{m, c.name, by}, nil
+		case !e.passed:
+			return result{m, c.name, e.by}, nil
 		}
 	}
 	return result{m, lives, ""}, nil
