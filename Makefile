@@ -29,6 +29,8 @@ tools: ## build the pinned etcd releases, the stores of the tests and the linter
 	@go run ./testing/tools/build staticcheck
 	@go run ./testing/tools/build versitygw
 	@go run ./testing/tools/build s3rver
+	@go run ./testing/tools/build lighttpd
+	@go run ./testing/tools/build nginx
 
 demo: bin/twok ## make demo DEMO='--etcd-version 3.6 --cut link'
 	@exec bin/twok demo $(DEMO)

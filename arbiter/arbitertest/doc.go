@@ -1,5 +1,6 @@
 // Package arbitertest is the conformance suite of arbiter.Register (A1, P1), the
-// tools to run it on a real store, and a reference register in memory.
+// tools to run it on a real store, real web servers with their documented
+// configurations, and a reference register in memory.
 //
 // A store's test calls Run with a function that makes a Fixture: a fresh
 // register without a value, and the ways to reach and to disturb it. What a store

@@ -5,7 +5,8 @@
 // Its parts:
 //
 //   - [Etcd], [Staticcheck], [Versitygw] and [S3rver] return pinned tools from a cache outside the
-//     checkout and build what is missing.
+//     checkout and build what is missing; [Lighttpd] and [Nginx] are Debian's packages of
+//     the release at hand, unpacked there.
 //   - [Network] and [Link] are a TCP proxy between sites that stalls bytes.
 //   - [Cluster] and [Site] start etcd, the agents and what restarts etcd, and end
 //     every process they started.

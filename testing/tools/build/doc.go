@@ -4,6 +4,8 @@
 //	go run ./testing/tools/build staticcheck
 //	go run ./testing/tools/build versitygw
 //	go run ./testing/tools/build s3rver
+//	go run ./testing/tools/build lighttpd          (Debian packages)
+//	go run ./testing/tools/build nginx             (Debian packages)
 //	go run ./testing/tools/build kube-apiserver    (ten minutes or more, once)
 //
 // Paths go to stdout, one a line; progress goes to stderr. The status is 1

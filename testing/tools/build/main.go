@@ -19,7 +19,7 @@ func main() {
 // one are the tools of one path and one release.
 var one = map[string]func(context.Context, io.Writer) (string, error){
 	"staticcheck": lab.Staticcheck, "versitygw": lab.Versitygw, "s3rver": lab.S3rver,
-	"kube-apiserver": lab.KubeAPIServer,
+	"kube-apiserver": lab.KubeAPIServer, "lighttpd": lab.Lighttpd, "nginx": lab.Nginx,
 }
 
 func run(ctx context.Context, args []string) int {
@@ -45,7 +45,7 @@ func run(ctx context.Context, args []string) int {
 		}
 		fmt.Println(path)
 	default:
-		fmt.Fprintln(os.Stderr, "usage: build etcd [3.5 3.6 3.7] | build staticcheck | build versitygw | build s3rver | build kube-apiserver")
+		fmt.Fprintln(os.Stderr, "usage: build etcd [3.5 3.6 3.7] | build staticcheck | build versitygw | build s3rver | build kube-apiserver | build lighttpd | build nginx")
 		return 2
 	}
 	return 0
