@@ -133,18 +133,21 @@ func (v *env) flow(w *explore.World) bool {
 	return did
 }
 
+// theLink is what ends in prepare when no member does.
+const theLink = -1
+
 // prepare brings the logs to the length that they are known to have at the end of this
-// leader's time, before something ends it.
-func (v *env) prepare(w *explore.World) {
+// leader's time, before a member, or the link, ends it.
+func (v *env) prepare(w *explore.World, ends int) {
 	l := leader(w)
-	if l < 0 || l > 1 {
+	if l < 0 || l > 1 || ends > 1 {
 		return
 	}
 	if n := v.limit(w, 1-l, l); n < 1<<30 {
 		v.fill(w, l, n)
 		v.flow(w)
 	}
-	if n := v.limit(w, l, l); n < 1<<30 {
+	if n := v.limit(w, l, l); n < 1<<30 && (ends == l || (ends == theLink && w.OwnVoters(l).Count > 1)) {
 		v.fill(w, l, n)
 	}
 }
@@ -165,6 +168,16 @@ func (v *env) flush(w *explore.World, i int) {
 	}
 }
 
+// lastToken is the index of the last token in a log.
+func lastToken(n *explore.Node) int {
+	for k := len(n.Log); k > 0; k-- {
+		if n.Log[k-1].Kind == explore.TokenWrite {
+			return k
+		}
+	}
+	return 0
+}
+
 // effect carries out what agent i has out.
 func (v *env) effect(c *cand, i, slot int, how explore.How) bool {
 	w := &c.w
@@ -177,7 +190,7 @@ func (v *env) effect(c *cand, i, slot int, how explore.How) bool {
 		return false // without effect: see pure
 	case failover.Stop:
 		if w.Alive(i) {
-			v.prepare(w)
+			v.prepare(w, i)
 			v.flush(w, i)
 		}
 	case failover.Restart:
@@ -285,7 +298,10 @@ func (v *env) hidden(c *cand, n *need, each func(*cand)) {
 	}
 	try("the leader's messages arrive", func(d *cand) bool { return v.flow(&d.w) })
 	if c.w.Link {
-		try("the link is cut", func(d *cand) bool { v.prepare(&d.w); return d.w.Apply(explore.Move{Op: explore.Cut}) })
+		try("the link is cut", func(d *cand) bool {
+			v.prepare(&d.w, theLink)
+			return d.w.Apply(explore.Move{Op: explore.Cut})
+		})
 	} else {
 		op("the link is healed", explore.Heal, 0)
 	}
@@ -294,14 +310,30 @@ func (v *env) hidden(c *cand, n *need, each func(*cand)) {
 			continue
 		}
 		try("etcd "+site+" starts", func(d *cand) bool { return d.w.Up(i) })
-		v.attemptFor(crash, c, "etcd "+site+" ends", func(d *cand) bool {
-			if !d.w.Alive(i) {
-				return false
+		for _, lags := range []bool{false, true} {
+			name := "etcd " + site + " ends"
+			if lags {
+				name += ", its database lacks the last token"
 			}
-			v.prepare(&d.w)
-			v.flush(&d.w, i)
-			return d.w.Down(i)
-		}, each)
+			v.attemptFor(crash, c, name, func(d *cand) bool {
+				if !d.w.Alive(i) {
+					return false
+				}
+				v.prepare(&d.w, i)
+				if !lags {
+					v.flush(&d.w, i)
+				} else if at := lastToken(&d.w.Nodes[i]); at <= d.w.Nodes[i].DB {
+					return false
+				} else {
+					hs := 1 << 30
+					if next := v.next(i, v.line, d.w.Nodes[i].ID); next != nil {
+						hs = int(next.Commit)
+					}
+					d.w.Flush(i, hs, at-1)
+				}
+				return d.w.Down(i)
+			}, each)
+		}
 		for _, quick := range []bool{true, false} {
 			name := site + " is elected"
 			if quick {
@@ -322,7 +354,7 @@ func (v *env) hidden(c *cand, n *need, each func(*cand)) {
 			if !d.w.Leads(i) || d.w.Reaches(i) {
 				return false
 			}
-			v.prepare(&d.w)
+			v.prepare(&d.w, theLink)
 			return d.w.Apply(explore.Move{Op: explore.StepDown, A: uint8(i)})
 		})
 		try(site+" learns that it was removed", func(d *cand) bool {
