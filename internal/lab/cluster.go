@@ -163,7 +163,7 @@ func (c *Cluster) layout(ports []int) error {
 			*p.advertised = c.cfg.TLS.scheme() + "://" + k.Addr()
 		}
 		if c.cfg.CutArbiter && c.Arbiter != "" {
-			via, err := arbiterVia(c.Arbiter, func(target string) (string, error) {
+			via, err := ArbiterVia(c.Arbiter, func(target string) (string, error) {
 				k, err := c.Network.Link(name, ArbiterSite, target)
 				if err != nil {
 					return "", err

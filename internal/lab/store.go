@@ -126,9 +126,9 @@ func (s *Store) Kill() error { return s.procs.kill("store") }
 // Close ends the store. Its data stay.
 func (s *Store) Close() error { return s.procs.close() }
 
-// arbiterVia returns the arbiter's URL with its address replaced by what link
+// ArbiterVia returns the arbiter's URL with its address replaced by what link
 // returns for it: an http URL's host, an s3 URL's endpoint, each host of an etcd URL.
-func arbiterVia(raw string, link func(target string) (string, error)) (string, error) {
+func ArbiterVia(raw string, link func(target string) (string, error)) (string, error) {
 	bad := fmt.Errorf("arbiter %q: CutArbiter needs http://HOST:PORT/…, s3://…?endpoint=http://HOST:PORT or etcd://HOST:PORT/…", raw)
 	if rest, ok := strings.CutPrefix(raw, "etcd://"); ok {
 		authority, path, _ := strings.Cut(rest, "/")

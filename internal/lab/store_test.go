@@ -76,14 +76,14 @@ func TestArbiterVia(t *testing.T) {
 		"etcd://h/k":                                       "",
 		"%":                                                "",
 	} {
-		got, err := arbiterVia(raw, link)
+		got, err := ArbiterVia(raw, link)
 		if got != want || (err == nil) != (want != "") {
 			t.Errorf("%s: %q, %v; want %q", raw, got, err, want)
 		}
 	}
 	gone := errors.New("gone")
 	for _, raw := range []string{"http://h:1/pair", "etcd://h:1/k"} {
-		if _, err := arbiterVia(raw, func(string) (string, error) { return "", gone }); !errors.Is(err, gone) {
+		if _, err := ArbiterVia(raw, func(string) (string, error) { return "", gone }); !errors.Is(err, gone) {
 			t.Errorf("%s: %v", raw, err)
 		}
 	}
