@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,6 +20,7 @@ type Config struct {
 
 	Clients int           // that race; 8
 	Rounds  int           // races with a winner; 10
+	Storm   int           // swaps to be applied in the storm after them, if 2 s suffice; ten for each round
 	Timeout time.Duration // of a call; 10 s
 	// ClaimAfter is the agents' setting. A p99 above a tenth of it is a warning. Zero: none.
 	ClaimAfter time.Duration
@@ -37,13 +39,16 @@ func Run(ctx context.Context, cfg Config) (rep Report, err error) {
 	if cfg.Rounds < 1 {
 		cfg.Rounds = 10
 	}
+	if cfg.Storm < 1 {
+		cfg.Storm = 10 * cfg.Rounds
+	}
 	if cfg.Timeout <= 0 {
 		cfg.Timeout = 10 * time.Second
 	}
 	p := &prober{cfg: cfg}
 	begin := time.Now()
 	defer func() {
-		rep.Clients, rep.Rounds, rep.Repeated = cfg.Clients, p.won, p.repeated
+		rep.Clients, rep.Rounds, rep.Repeated, rep.Storm = cfg.Clients, p.won, p.repeated, p.stormed
 		rep.Read, rep.Swap, rep.Took = p.reads.latency(), p.swaps.latency(), time.Since(begin)
 		rep.Warnings = p.warnings(rep)
 		err = errors.Join(err, p.close())
@@ -66,10 +71,13 @@ type prober struct {
 	cfg      Config
 	clients  []arbiter.Register // the last one watches
 	turn     int
-	now      []byte // what the register must hold
-	older    int    // turns up to this one were written before it
+	now      []byte   // what the register must hold
+	older    int      // turns up to this one were written before it
+	late     [][]byte // of races without a winner: swaps from this version that may still be applied
 	won      int
 	repeated int
+	stormed  int  // swaps applied in the storm
+	storming bool // what calls take in it is not sampled
 
 	reads, swaps samples
 }
@@ -114,7 +122,7 @@ func (p *prober) read(ctx context.Context, r arbiter.Register) ([]byte, arbiter.
 	defer cancel()
 	at := time.Now()
 	b, v, err := r.Read(ctx)
-	if err == nil {
+	if err == nil && !p.storming {
 		p.reads.add(time.Since(at))
 	}
 	return b, v, err
@@ -125,13 +133,13 @@ func (p *prober) swap(ctx context.Context, r arbiter.Register, prev arbiter.Vers
 	defer cancel()
 	at := time.Now()
 	err := r.CompareAndSwap(ctx, prev, next)
-	if c := arbiter.Class(err); c == nil || c == arbiter.ErrConflict {
+	if c := arbiter.Class(err); !p.storming && (c == nil || c == arbiter.ErrConflict) {
 		p.swaps.add(time.Since(at))
 	}
 	return err
 }
 
-// run is the probe: the first value, the sequential checks, the races.
+// run is the probe: the first value, the sequential checks, the races, the storm.
 func (p *prober) run(ctx context.Context) (*Problem, error) {
 	_, v, err := p.read(ctx, p.clients[0])
 	if err != nil {
@@ -139,8 +147,11 @@ func (p *prober) run(ctx context.Context) (*Problem, error) {
 	}
 	for !v.Exists() {
 		bad, err := p.race(ctx, arbiter.Absent)
-		if bad != nil || err != nil {
-			return bad, err
+		if bad != nil {
+			return p.plainer(ctx, bad), nil
+		}
+		if err != nil {
+			return nil, err
 		}
 		if p.now != nil {
 			break
@@ -154,6 +165,9 @@ func (p *prober) run(ctx context.Context) (*Problem, error) {
 		if err != nil {
 			return nil, err
 		}
+		if slices.ContainsFunc(p.late, func(l []byte) bool { return bytes.Equal(l, b) }) {
+			p.now, p.late = b, nil
+		}
 		if bad, err := p.holds(b, v); bad != nil || err != nil {
 			return bad, err
 		}
@@ -161,7 +175,18 @@ func (p *prober) run(ctx context.Context) (*Problem, error) {
 			return bad, err
 		}
 	}
-	return nil, nil
+	return p.storm(ctx)
+}
+
+// plainer looks for the reason of what the first race showed: a store that ignores
+// conditions lets all clients win, and is told apart by checking one after the other.
+func (p *prober) plainer(ctx context.Context, bad *Problem) *Problem {
+	p.now = nil
+	again, err := p.conditions(ctx)
+	if err == nil && again != nil && (again.Fault == IgnoresVersion || again.Fault == IgnoresAbsence) {
+		return again
+	}
+	return bad
 }
 
 // holds judges what a read showed against what the register must hold.
@@ -298,6 +323,11 @@ func (p *prober) race(ctx context.Context, from arbiter.Version) (*Problem, erro
 		values[i] = p.next(i)
 	}
 	before := p.now
+	// A swap of an earlier race from this version may be applied now.
+	values = append(values, p.late...)
+	for range p.late {
+		errs = append(errs, arbiter.ErrUnknown)
+	}
 	var start, done sync.WaitGroup
 	start.Add(1)
 	for i := range n {
@@ -361,7 +391,7 @@ func (p *prober) settle(ctx context.Context, before []byte, older int, values []
 		}
 	}
 	if len(winners) > 1 {
-		return problem(TwoWinners, "of %d swaps from one version, made at the same time, %d were told that they won", len(values), len(winners)), nil
+		return problem(TwoWinners, "of %d swaps from one version, made at the same time, %d were told that they won", p.cfg.Clients, len(winners)), nil
 	}
 	b, v, err := p.read(ctx, p.clients[0])
 	if err != nil {
@@ -373,19 +403,12 @@ func (p *prober) settle(ctx context.Context, before []byte, older int, values []
 			at = i
 		}
 	}
-	isUnknown := func(i int) bool {
-		for _, u := range unknown {
-			if u == i {
-				return true
-			}
-		}
-		return false
-	}
+	isUnknown := func(i int) bool { return slices.Contains(unknown, i) }
 	switch {
 	case len(winners) == 1 && at >= 0 && at != winners[0] && isUnknown(at):
-		return problem(TwoWinners, "one of %d swaps from one version was told that it won, another one was applied after it", len(values)), nil
+		return problem(TwoWinners, "one of %d swaps from one version was told that it won, another one was applied after it", p.cfg.Clients), nil
 	case len(winners) == 1:
-		p.now, p.older = values[winners[0]], older
+		p.now, p.older, p.late = values[winners[0]], older, nil
 		if bad, err := p.holds(b, v); bad != nil || err != nil {
 			return bad, err
 		}
@@ -394,7 +417,7 @@ func (p *prober) settle(ctx context.Context, before []byte, older int, values []
 	case at >= 0 && !isUnknown(at):
 		return problem(DeniesWin, "a swap was answered with \"changed\", and is what the register holds"), nil
 	case at >= 0:
-		p.now, p.older = values[at], older
+		p.now, p.older, unknown = values[at], older, nil
 	case before != nil:
 		p.now = before
 		if bad, err := p.holds(b, v); bad != nil || err != nil {
@@ -402,6 +425,10 @@ func (p *prober) settle(ctx context.Context, before []byte, older int, values []
 		}
 	case v.Exists(): // created by somebody else meanwhile
 		return nil, ErrBusy
+	}
+	p.late = nil
+	for _, i := range unknown {
+		p.late = append(p.late, values[i])
 	}
 	p.repeated++
 	if p.repeated > maxRepeats {

@@ -66,6 +66,7 @@ type Report struct {
 	Warnings []string      `json:"warnings"`
 	Rounds   int           `json:"rounds"`   // races with one winner
 	Repeated int           `json:"repeated"` // races without one
+	Storm    int           `json:"storm"`    // swaps applied in the storm, whose latency is not measured
 	Clients  int           `json:"clients"`
 	Read     Latency       `json:"read"`
 	Swap     Latency       `json:"swap"`
