@@ -167,10 +167,13 @@ func TestCredentialPlugin(t *testing.T) {
 	hangs := plugin("while [ ! -e " + gate + " ]; do sleep 0.05; done\n" +
 		`echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"late"}}'`)
 	hangs.timeout = 200 * time.Millisecond
-	for range waiting + 2 {
+	for i := range waiting + 2 {
 		err := hangs.CompareAndSwap(context.Background(), arbiter.At("1@u"), []byte("x"))
 		if className(err) != "unavailable" || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "plugin") {
 			t.Errorf("a plugin that hangs: %v", err)
+		}
+		if strings.Contains(err.Error(), "earlier calls") != (i >= waiting) {
+			t.Errorf("call %d: %v", i, err)
 		}
 	}
 	write(t, gate, "")
