@@ -154,6 +154,7 @@ func agentConfig(c *cli.Context, log *zap.Logger) (agent.Config, error) {
 	cfg.Scratch = func(suffix string) (arbiter.Register, error) {
 		return arbiterRegister(besideRecord(cfg.ArbiterName, suffix))
 	}
+	cfg.Circular, cfg.ArbiterHost = circular, storeHost(cfg.ArbiterName)
 	if cfg.ClientTLS, err = tlsConfig(c, "client"); err != nil {
 		return cfg, err
 	}

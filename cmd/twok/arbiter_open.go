@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"twok/arbiter"
+	"twok/arbiter/configmap"
 	"twok/arbiter/etcd"
 	"twok/arbiter/httpcas"
 	"twok/arbiter/s3"
@@ -19,7 +20,7 @@ import (
 
 // What --arbiter may be, for help and hints.
 const arbiterURLs = `http[s]://HOST[:PORT]/NAME (a store with ETag, If-Match and If-None-Match, such as twok arbiter serve), ` +
-	`s3://BUCKET/KEY[?region=…&endpoint=…&path-style=true], etcd://HOST:PORT[,HOST:PORT…]/KEY[?tls=true]`
+	`s3://BUCKET/KEY[?region=…&endpoint=…&path-style=true], etcd://HOST:PORT[,HOST:PORT…]/KEY[?tls=true], configmap://NAMESPACE/NAME`
 
 // The environment that holds what must not stand in a URL or a command line.
 const (
@@ -37,7 +38,8 @@ const arbiterEnvironment = `Credentials come from the environment, never from th
 ` + envUser + ` with ` + envPasswordFile + ` (or ` + envPassword + `),
 for http also ` + envTokenFile + ` (or ` + envToken + `); certificates from
 ` + envCA + `, ` + envCert + ` and ` + envKey + `; for s3 the
-AWS chain (AWS_ACCESS_KEY_ID, AWS_PROFILE, web identity, instance role, AWS_CA_BUNDLE).`
+AWS chain (AWS_ACCESS_KEY_ID, AWS_PROFILE, web identity, instance role, AWS_CA_BUNDLE);
+for configmap KUBECONFIG, ~/.kube/config or the pod's service account.`
 
 // arbiterRegister opens the register that a URL names. Nothing is sent.
 func arbiterRegister(raw string) (arbiter.Register, error) {
@@ -68,6 +70,8 @@ func openArbiter(raw string, env secrets) (arbiter.Register, error) {
 		return openS3(raw, env)
 	case "etcd":
 		return openEtcd(raw, rest, env)
+	case "configmap":
+		return openConfigMap(rest, env)
 	}
 	return nil, fmt.Errorf("%s://%s: scheme %q is not supported", scheme, authority, scheme)
 }
@@ -124,6 +128,17 @@ func openS3(raw string, env secrets) (arbiter.Register, error) {
 	return s3.New(s3.Config{
 		Bucket: u.Host, Key: strings.TrimPrefix(u.Path, "/"), Region: q["region"], Endpoint: q["endpoint"], PathStyle: pathStyle,
 	})
+}
+
+func openConfigMap(rest string, env secrets) (arbiter.Register, error) {
+	if names := env.set(); len(names) > 0 {
+		return nil, fmt.Errorf("configmap://%s: %s is set, and a ConfigMap's credentials come from the kubeconfig or the pod's service account alone; unset it", rest, names[0])
+	}
+	namespace, name, ok := strings.Cut(rest, "/")
+	if !ok || strings.ContainsAny(rest, "?#") {
+		return nil, fmt.Errorf("configmap://%s: it is configmap://NAMESPACE/NAME, without parameters", rest)
+	}
+	return configmap.New(configmap.Config{Namespace: namespace, Name: name})
 }
 
 // openEtcd parses by hand: several hosts are no authority of net/url.

@@ -104,7 +104,7 @@ func TestOpenArbiterRefuses(t *testing.T) {
 	}{
 		{"", nil, "no scheme"},
 		{"host/key", nil, "no scheme"},
-		{"configmap://ns/name", nil, `scheme "configmap" is not supported`},
+		{"ftp://ns/name", nil, `scheme "ftp" is not supported`},
 		{"redis://u:hunter2@h/k", nil, "credentials do not belong"},
 		{"http://u:hunter2@h/k", nil, envPasswordFile},
 		{"https://hunter2@h/k", nil, envPasswordFile},

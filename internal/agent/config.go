@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -27,7 +28,12 @@ type Config struct {
 	// Scratch opens another independent client of a register beside the record, named
 	// after it and the given suffix: the probe's. Nil: the store is trusted unseen.
 	Scratch func(suffix string) (arbiter.Register, error)
-	Etcd    etcdproc.Etcd
+	// Circular says whether the store of such a register stands on the guarded pair itself. Its error is or
+	// wraps ErrCircular then; every other one means that it could not be found out. Nil: not asked.
+	Circular func(ctx context.Context, scratch arbiter.Register, g Guarded) error
+	// ArbiterHost is the host name or address of the store, for a warning; empty: none.
+	ArbiterHost string
+	Etcd        etcdproc.Etcd
 
 	ClientTLS *tls.Config // towards client ports; nil: plain text
 	PeerTLS   *tls.Config // towards peer ports

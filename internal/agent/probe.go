@@ -33,19 +33,31 @@ func (a *Agent) storeAtStart() failover.StoreState {
 
 // probeStore probes the arbiter's store until it passes (A1). Without having passed the core does not arm.
 func (a *Agent) probeStore(ctx context.Context) {
-	wait := probeAgain
+	wait, warned := probeAgain, false
 	for {
-		member := a.watch.member()
-		if member == 0 { // a new member: it gets its ID when etcd starts
+		member, cluster := a.watch.identity()
+		if member == 0 || cluster == 0 { // a new member: it gets its ID when etcd starts
 			if !sleep(ctx, a.cfg.Tick) {
 				return
 			}
 			continue
 		}
-		rep, err := probe.Run(ctx, probe.Config{
-			Open:       func() (arbiter.Register, error) { return a.cfg.Scratch(ScratchSuffix(member)) },
-			ClaimAfter: a.cfg.ClaimAfter, Timeout: a.cfg.arbiterDeadline(), RunID: arbiter.NewNonce(),
-		})
+		if who := a.sharedHost(); who != "" && !warned {
+			warned = true
+			a.log.Warn("the arbiter's store is on the host of "+who+": it is lost with it, and nobody goes on alone then", zap.String("host", a.cfg.ArbiterHost))
+		}
+		err := a.circular(ctx, member, cluster)
+		if errors.Is(err, ErrCircular) {
+			a.distrust("circular", err.Error(), "put the record into a store at a third place that does not need this pair")
+			if !sleep(ctx, probeAgainMax) {
+				return
+			}
+			continue
+		}
+		var rep probe.Report
+		if err == nil {
+			rep, err = a.probe(ctx, member)
+		}
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -62,12 +74,7 @@ func (a *Agent) probeStore(ctx context.Context) {
 			}
 			return
 		case err == nil:
-			a.watch.trust(failover.StoreFaulty)
-			if err := a.mem.setProbed(""); err != nil {
-				a.log.Warn("the probe's outcome could not be stored", zap.Error(err))
-			}
-			a.log.Error("the arbiter's store failed its probe: this member does not claim",
-				zap.String("fault", string(rep.Problem.Fault)), zap.String("what", rep.Problem.What), zap.String("remedy", rep.Problem.Remedy))
+			a.distrust(string(rep.Problem.Fault), rep.Problem.What, rep.Problem.Remedy)
 			wait = probeAgainMax
 		default:
 			lvl := a.log.Warn
@@ -83,6 +90,23 @@ func (a *Agent) probeStore(ctx context.Context) {
 		}
 		wait = min(2*wait, probeAgainMax)
 	}
+}
+
+func (a *Agent) probe(ctx context.Context, member uint64) (probe.Report, error) {
+	return probe.Run(ctx, probe.Config{
+		Open:       func() (arbiter.Register, error) { return a.cfg.Scratch(ScratchSuffix(member)) },
+		ClaimAfter: a.cfg.ClaimAfter, Timeout: a.cfg.arbiterDeadline(), RunID: arbiter.NewNonce(),
+	})
+}
+
+// distrust keeps this member from claiming.
+func (a *Agent) distrust(fault, what, remedy string) {
+	a.watch.trust(failover.StoreFaulty)
+	if err := a.mem.setProbed(""); err != nil {
+		a.log.Warn("the probe's outcome could not be stored", zap.Error(err))
+	}
+	a.log.Error("the arbiter's store failed its probe: this member does not claim",
+		zap.String("fault", fault), zap.String("what", what), zap.String("remedy", remedy))
 }
 
 // sleep is false if ctx ended first.
@@ -102,9 +126,9 @@ func (w *watcher) trust(s failover.StoreState) {
 	w.store = s
 }
 
-// member is this member's ID, zero while it is not known.
-func (w *watcher) member() uint64 {
+// identity is this member's ID and its cluster's, zero while they are not known.
+func (w *watcher) identity() (member, cluster uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.obs.Member
+	return w.obs.Member, w.obs.Cluster
 }

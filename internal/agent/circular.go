@@ -1,0 +1,103 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// ErrCircular: the arbiter's store is, or stands on, the pair that it is to decide about. With the
+// pair's quorum it would lose the record.
+var ErrCircular = errors.New("the arbiter stands on the pair itself")
+
+// Guarded is the pair, for the question whether a store stands on it.
+type Guarded struct {
+	Cluster uint64
+	// Wrote calls match with each key that the guarded etcd wrote at this revision, until it says
+	// true. False: the etcd wrote nothing there that matches, or has not come so far.
+	Wrote func(ctx context.Context, revision int64, match func(key []byte) bool) (bool, error)
+}
+
+// wrote looks with a watch from the revision on: a range over all keys would read them all.
+func wrote(ctx context.Context, c *clientv3.Client, revision int64, match func(key []byte) bool) (bool, error) {
+	const all = "\x00"
+	get, err := c.Get(ctx, all) // linearizable, and of a key that nobody has
+	if err != nil {
+		return false, fmt.Errorf("the local etcd's revision: %w", err)
+	}
+	if get.Header.Revision < revision || revision <= 0 {
+		return false, nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for resp := range c.Watch(ctx, all, clientv3.WithFromKey(), clientv3.WithRev(revision)) {
+		if err := resp.Err(); err != nil {
+			return false, fmt.Errorf("the local etcd's revision %d: %w", revision, err)
+		}
+		for _, e := range resp.Events {
+			if e.Kv.ModRevision != revision {
+				return false, nil
+			}
+			if match(e.Kv.Key) {
+				return true, nil
+			}
+		}
+	}
+	return false, fmt.Errorf("the local etcd's revision %d: %w", revision, context.Cause(ctx))
+}
+
+// circular asks Config.Circular about the store.
+func (a *Agent) circular(ctx context.Context, member, cluster uint64) error {
+	if a.cfg.Circular == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, 4*a.cfg.arbiterDeadline())
+	defer cancel()
+	r, err := a.cfg.Scratch(ScratchSuffix(member))
+	if err != nil {
+		return err
+	}
+	err = a.cfg.Circular(ctx, r, Guarded{Cluster: cluster, Wrote: func(ctx context.Context, revision int64, match func(key []byte) bool) (bool, error) {
+		c, err := a.dialer.Client(a.cfg.ClientURL)
+		if err != nil {
+			return false, err
+		}
+		found, err := wrote(ctx, c, revision, match)
+		return found, errors.Join(err, c.Close())
+	}})
+	if c, ok := r.(interface{ Close() error }); ok {
+		err = errors.Join(err, c.Close())
+	}
+	return err
+}
+
+// sharedHost says whose host the arbiter's store is on; empty: nobody's, or all are on one machine, as in a test.
+func (a *Agent) sharedHost() string {
+	host := a.cfg.ArbiterHost
+	if host == "" || host == "localhost" || net.ParseIP(host).IsLoopback() {
+		return ""
+	}
+	s := a.mem.site()
+	for _, m := range []struct {
+		name string
+		urls []string
+	}{{"this member", append([]string{a.cfg.ClientURL, a.cfg.PeerURL}, s.PeerURLs...)}, {"the other member", others(s)}} {
+		for _, raw := range m.urls {
+			if u, err := url.Parse(raw); err == nil && u.Hostname() == host {
+				return m.name
+			}
+		}
+	}
+	return ""
+}
+
+func others(s siteInfo) (urls []string) {
+	for _, m := range s.Other {
+		urls = append(append(urls, m.PeerURLs...), m.ClientURLs...)
+	}
+	return urls
+}
