@@ -103,7 +103,18 @@ func (p *pair) traceOf(dir string) string {
 //
 // Rules: P1, P2, P4, P7, P8, P10, P12, P13, P14, P15.
 func TestDemoTrace(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "demo")
+	tmp, err := os.MkdirTemp("", "twok-e2e-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("data, logs and traces are kept in %s", tmp)
+		} else if err := os.RemoveAll(tmp); err != nil {
+			t.Error(err)
+		}
+	})
+	dir := filepath.Join(tmp, "demo")
 	cmd := exec.CommandContext(t.Context(), twok(t), "demo", "--json", "--fast", "--claim-after", "800ms", "--rounds", "2", "--dir", dir)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)

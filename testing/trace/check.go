@@ -34,9 +34,10 @@ func (r Report) String() string {
 
 // Bounds of the search for one line.
 const (
-	maxFront  = 40
-	perKind   = 4
+	maxFront  = 24
+	perKind   = 3
 	slack     = 2
+	patience  = 8
 	maxTries  = 2000
 	maxHidden = 6
 )
@@ -122,8 +123,10 @@ func explain(f *facts, o Options, front []*cand, n int, l *Line) (found []*cand,
 			levels[cost] = append(levels[cost], c)
 		}
 	}
+	// A behaviour that was dearer so far is not given up for that alone.
+	level := func(c *cand) int { return max(0, c.cost-base-patience) + c.price }
 	for _, c := range front {
-		push(c, c.cost-base)
+		push(c, level(c))
 	}
 	best := -1
 	for cost := 0; cost < len(levels); cost++ {
@@ -144,7 +147,7 @@ func explain(f *facts, o Options, front []*cand, n int, l *Line) (found []*cand,
 			need, blind := d.match(f, l)
 			if !need.any() {
 				d.note(l.At)
-				d.cost = base + cost + blind
+				d.cost = c.cost + c.price + blind
 				if key := d.key(); !done[key] {
 					done[key] = true
 					found = append(found, d)
@@ -155,7 +158,7 @@ func explain(f *facts, o Options, front []*cand, n int, l *Line) (found []*cand,
 				if l.forks() {
 					v.ends(c, l, func(d *cand) {
 						d.note(l.At)
-						push(d, d.cost-base+d.price)
+						push(d, level(d))
 					})
 				}
 				if blind == 0 {
@@ -169,7 +172,7 @@ func explain(f *facts, o Options, front []*cand, n int, l *Line) (found []*cand,
 			}
 			v.hidden(c, &need, func(d *cand) {
 				d.note(l.At)
-				push(d, d.cost-base+d.price)
+				push(d, level(d))
 			})
 		}
 	}

@@ -29,6 +29,7 @@ type facts struct {
 	later   [2][]uint64 // the IDs that the sites had after these, in order
 	third   []uint64    // members of neither
 	reads   [2][]dataRead
+	leaders map[uint32]uint64           // who was seen to lead most in a term of the model
 	shown   []dated                     // when a higher term was seen than ever before
 	tokens  [2][]int                    // the lines that say that a token was written
 	written map[arbiter.Position]int    // of these, the one that wrote the entry
@@ -151,6 +152,7 @@ func gather(ls []Line) *facts {
 			f.third = append(f.third, id)
 		}
 	}
+	f.lead()
 	for n := range ls {
 		l := &ls[n]
 		if l.In == nil {
@@ -179,6 +181,37 @@ func gather(ls []Line) *facts {
 		}
 	}
 	return f
+}
+
+// lead finds out who led in which term. Now and then a new leader is seen in the term before its own.
+func (f *facts) lead() {
+	type key struct {
+		term   uint32
+		leader uint64
+	}
+	n, most := map[key]int{}, map[uint32]int{}
+	for k := range f.lines {
+		if l := &f.lines[k]; l.In != nil && l.In.Obs.Etcd == failover.EtcdLed {
+			n[key{uint32(f.term(l.In.Obs.Term)), l.In.Obs.Leader}] += int(l.Ticks)
+		}
+	}
+	f.leaders = map[uint32]uint64{}
+	for k, c := range n {
+		if c > most[k.term] {
+			most[k.term], f.leaders[k.term] = c, k.leader
+		}
+	}
+	for k, c := range n {
+		if c == most[k.term] && k.leader != f.leaders[k.term] {
+			f.leaders[k.term] = 0 // nobody knows
+		}
+	}
+}
+
+// mayLead says whether the trace has nothing against this leader of a term.
+func (f *facts) mayLead(id uint64, term uint32) bool {
+	who := f.leaders[term]
+	return who == 0 || who == id
 }
 
 type dated struct {

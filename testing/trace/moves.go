@@ -341,7 +341,7 @@ func (v *env) hidden(c *cand, n *need, each func(*cand)) {
 			}
 			try(name, func(d *cand) bool {
 				d.w.ApplyAll(i)
-				if !d.w.Apply(explore.Move{Op: explore.Elect, A: uint8(i)}) || d.w.Nodes[i].Term > v.topTerm {
+				if !d.w.Apply(explore.Move{Op: explore.Elect, A: uint8(i)}) || d.w.Nodes[i].Term > v.topTerm || !v.mayLead(d.w.Nodes[i].ID, d.w.Nodes[i].Term) {
 					return false
 				}
 				return !quick || v.flow(&d.w) || true
