@@ -104,6 +104,7 @@ func showProbe(out io.Writer, url string, rep probe.Report) error {
 	fmt.Fprintf(w, "verdict\t%s\n", verdict)
 	fmt.Fprintf(w, "scratch\t%s\n", url)
 	fmt.Fprintf(w, "races\t%d with one winner of %d, %d repeated\n", rep.Rounds, rep.Clients, rep.Repeated)
+	fmt.Fprintf(w, "storm\t%d swaps applied\n", rep.Storm)
 	for _, l := range []struct {
 		name string
 		probe.Latency
