@@ -6,6 +6,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -87,7 +88,11 @@ func TestLighttpdAsShipped(t *testing.T) {
 	}
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: secure, DisableKeepAlives: true}}
 	for _, method := range []string{http.MethodPut, http.MethodDelete, "MOVE", "COPY", "PROPPATCH", "MKCOL", "LOCK", http.MethodPost} {
-		req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader("two"))
+		var body io.Reader
+		if method == http.MethodPut {
+			body = strings.NewReader("two")
+		}
+		req, err := http.NewRequestWithContext(t.Context(), method, url, body)
 		if err != nil {
 			t.Fatal(err)
 		}
