@@ -45,7 +45,11 @@ func TestState(t *testing.T) {
 	}
 	git("init", "-q")
 	for _, dir := range watched {
-		write(dir+"/a", "1")
+		name := dir + "/a"
+		if filepath.Ext(dir) != "" {
+			name = dir
+		}
+		write(name, "1")
 	}
 	git("add", ".")
 	git("commit", "-qm", "one")
