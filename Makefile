@@ -16,7 +16,7 @@ TEST_FLAGS ?=
 BENCH_ROUNDS ?= 20
 FOR ?= 60m
 
-.PHONY: build tools demo demo-s3 demo-etcd test test-kubernetes matrix bench lint rules proof proof-long mutants clean FORCE
+.PHONY: build tools demo demo-s3 demo-etcd demo-configmap test test-kubernetes matrix bench lint rules proof proof-long mutants clean FORCE
 
 build: bin/twok
 
@@ -35,7 +35,7 @@ tools: ## build the pinned etcd releases, the stores of the tests and the linter
 demo: bin/twok ## make demo DEMO='--etcd-version 3.6 --cut link'
 	@exec bin/twok demo $(DEMO)
 
-demo-s3 demo-etcd: bin/twok ## the demo with its arbiter in a real store, which is started first
+demo-s3 demo-etcd demo-configmap: bin/twok ## the demo with its arbiter in a real store, which is started first
 	@exec go run ./testing/tools/store $(@:demo-%=%) bin/twok demo $(DEMO)
 
 test:

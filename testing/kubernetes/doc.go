@@ -1,5 +1,5 @@
-// Command kubernetes runs the tests of the arbiter in a ConfigMap on a real
-// kube-apiserver, for make test-kubernetes. Arguments go to go test.
+// Command kubernetes runs the tests of the arbiter in a ConfigMap, and of a pair that uses it, on
+// a real kube-apiserver, for make test-kubernetes. Arguments go to go test.
 //
 // The apiserver takes long to build. The tests run when it is built already, or when
 // something that they depend on (watched) changed since the commit that passed, which is kept in

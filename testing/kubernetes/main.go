@@ -60,12 +60,15 @@ func run(ctx context.Context, args []string) error {
 	if _, err := lab.KubeAPIServer(ctx, os.Stderr); err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-count=1", "-timeout", "40m", "./arbiter/configmap"}, args...)...)
-	cmd.Dir, cmd.Stdout, cmd.Stderr = root, os.Stdout, os.Stderr
-	cmd.Env = append(os.Environ(), "TWOK_KUBERNETES=1")
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("%s: %w", strings.Join(cmd.Args, " "), err)
+	for _, packages := range [][]string{{"./arbiter/configmap"}, {"-run", "^TestKubernetes", "./testing/e2e"}} {
+		argv := append(append([]string{"test", "-count=1", "-timeout", "40m"}, packages...), args...)
+		cmd := exec.CommandContext(ctx, "go", argv...)
+		cmd.Dir, cmd.Stdout, cmd.Stderr = root, os.Stdout, os.Stderr
+		cmd.Env = append(os.Environ(), "TWOK_KUBERNETES=1")
+		cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+		if err := cmd.Run(); err != nil {
+			return fmt.Errorf("%s: %w", strings.Join(cmd.Args, " "), err)
+		}
 	}
 	if now.trees == "" || len(args) > 0 {
 		return nil // what passed is not a commit, or not all of it

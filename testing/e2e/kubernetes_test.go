@@ -1,0 +1,142 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"twok/arbiter/configmap"
+	"twok/internal/lab"
+)
+
+// wanted skips a test where no apiserver is asked for: it takes long to build.
+func wanted(t *testing.T) {
+	t.Helper()
+	if os.Getenv("TWOK_KUBERNETES") == "" {
+		t.Skip("needs a real apiserver: make test-kubernetes")
+	}
+}
+
+// kubernetes starts a real apiserver.
+func kubernetes(t *testing.T, etcd string) *lab.Kubernetes {
+	t.Helper()
+	wanted(t)
+	dir, err := os.MkdirTemp("", "twok-e2e-kubernetes-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	k, err := lab.StartKubernetes(ctx, dir, etcd, os.Stderr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := k.Close(); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			t.Logf("the apiserver's files and log are kept in %s", dir)
+		} else if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return k
+}
+
+// record is the record's register.
+func record(t *testing.T, k *lab.Kubernetes) *configmap.Register {
+	t.Helper()
+	name, value, _ := strings.Cut(k.Env[0], "=")
+	t.Setenv(name, value)
+	r, err := configmap.New(configmap.Config{Namespace: "twok", Name: "pair"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// With the record in a ConfigMap of a real apiserver: a cut and a return; a cut while
+// the apiserver is down; and credentials that expire: nobody writes in the cut until they are
+// renewed, and nobody is started again for it.
+//
+// Rules: A1, P1, P2, P4, P7, P8; F37.
+func TestKubernetesArbiter(t *testing.T) {
+	k := kubernetes(t, "")
+	reg := record(t, k)
+	p := start(t, "3.7", func(c *lab.Config) { c.Arbiter, c.Register, c.CutArbiter = k.URL, reg, false })
+	p.CutLink()
+	p.written("a write by the survivor")
+	p.HealLink()
+	last := p.wholeAndAudited()
+	for _, trouble := range []struct {
+		reason     string
+		begin, end func() error
+	}{
+		{"arbiter-unavailable", k.Kill, func() error { return k.Start(p.within()) }},
+		{"arbiter-forbidden", func() error { return replace(k.TokenFile, "expired") }, func() error { return replace(k.TokenFile, k.Token) }},
+	} {
+		p.must(trouble.begin())
+		for _, name := range lab.Sites {
+			p.reason(name, trouble.reason)
+		}
+		p.written("a write without the arbiter")
+		p.CutLink()
+		for _, name := range lab.Sites {
+			p.role(name, "leaderless")
+		}
+		p.silent("a cut pair without an arbiter", 3*time.Second)
+		p.must(trouble.end())
+		p.written("a write after the arbiter came back")
+		p.HealLink()
+		now := p.wholeAndAudited()
+		if now.Generation <= last.Generation {
+			t.Errorf("%s: generation %d, it was %d", trouble.reason, now.Generation, last.Generation)
+		}
+		last = now
+	}
+}
+
+// replace is by rename, as whoever renews a token does.
+func replace(path, text string) error {
+	tmp := filepath.Join(filepath.Dir(path), "new")
+	return errors.Join(os.WriteFile(tmp, []byte(text), 0o600), os.Rename(tmp, path))
+}
+
+// An apiserver that keeps its objects in the pair is no arbiter of that pair: the agents
+// do not arm, and say why; etcd runs and takes writes.
+//
+// Rules: A1, P11.
+func TestKubernetesOnThePair(t *testing.T) {
+	wanted(t)
+	p := prepare(t, "3.7")
+	p.untraced = "the agents go from one register to another"
+	p.must(p.Start(p.within()))
+	p.whole()
+	k := kubernetes(t, p.Site("a").ClientURL)
+	for _, s := range lab.Sites {
+		p.Site(s).AgentFlags("--arbiter", k.URL)
+		p.Site(s).AgentEnv(k.Env...)
+		p.Site(s).KillAgent()
+		p.must(p.Site(s).StartAgent())
+	}
+	for _, s := range lab.Sites {
+		p.reason(s, "store-untrusted")
+		p.until(s+" says why", func(context.Context) error {
+			if len(p.logLines(p.Site(s).AgentLog, "keeps it in the etcd that this agent guards")) == 0 {
+				return errors.New("it does not")
+			}
+			return nil
+		})
+	}
+	// What the apiserver itself writes to the pair went on all the time.
+	if _, v, err := record(t, k).Read(t.Context()); err != nil || v.Exists() {
+		t.Errorf("a record was written: %v, %v", v, err)
+	}
+	p.write()
+	p.written("a write in the pair")
+}
