@@ -42,11 +42,13 @@ type Config struct {
 	HeadStart  time.Duration // added for everyone but the former leader; ClaimAfter/4
 	Election   time.Duration // etcd's election timeout; 1 s
 	Tick       time.Duration // between two looks; ClaimAfter/200 within 10 and 100 ms
-	RecordIdle time.Duration // between two reads of the record in a whole pair; 10 s
-	RecordBusy time.Duration // the same otherwise; 1 s, less with a short ClaimAfter
-	TokenEach  time.Duration // the leader's agent renews the pair token so often, if anything was written (P5); 1 min
-	MinRun     time.Duration // etcd runs at least this long between two stops; 30 s
-	HoldDown   time.Duration // before promotion, at the second loss within ten minutes; 5 s, negative: none
+	RecordIdle time.Duration // between two reads of the record in a whole pair; 1 min
+	// RecordAlone is the same of a survivor that leads alone; 5 s, or RecordIdle if that is less.
+	RecordAlone time.Duration
+	RecordBusy  time.Duration // the same otherwise; 1 s, less with a short ClaimAfter
+	TokenEach   time.Duration // the leader's agent renews the pair token so often, if anything was written (P5); 1 min
+	MinRun      time.Duration // etcd runs at least this long between two stops; 30 s
+	HoldDown    time.Duration // before promotion, at the second loss within ten minutes; 5 s, negative: none
 
 	Trace  io.Writer // one JSON line a decision; nil: none
 	Logger *zap.Logger
@@ -63,7 +65,8 @@ func (c Config) Default() Config {
 	def(&c.HeadStart, c.ClaimAfter/4)
 	def(&c.Election, time.Second)
 	def(&c.Tick, min(max(c.ClaimAfter/100, 10*time.Millisecond), 100*time.Millisecond))
-	def(&c.RecordIdle, 10*time.Second)
+	def(&c.RecordIdle, time.Minute)
+	def(&c.RecordAlone, min(5*time.Second, c.RecordIdle))
 	def(&c.RecordBusy, min(max(c.ClaimAfter/4, 100*time.Millisecond), time.Second))
 	def(&c.TokenEach, time.Minute)
 	def(&c.MinRun, 30*time.Second)
@@ -116,7 +119,7 @@ func (c Config) Params() failover.Params {
 	p := failover.Params{
 		ClaimAfter: t(c.ClaimAfter), HeadStart: uint32((c.HeadStart + c.Tick - 1) / c.Tick), Election: t(c.Election),
 		WakeAfter: t(2 * time.Second), WakeOther: t(15 * time.Second),
-		RecordIdle: t(c.RecordIdle), RecordBusy: t(c.RecordBusy),
+		RecordIdle: t(c.RecordIdle), RecordAlone: t(c.RecordAlone), RecordBusy: t(c.RecordBusy),
 		ListEvery: t(min(max(c.ClaimAfter/20, 50*time.Millisecond), 250*time.Millisecond)), ConfirmEach: t(time.Minute),
 		TokenEach: t(c.TokenEach), TokenFew: 16, TokenMany: 20_000,
 		MinRun: t(c.MinRun), MaxRun: t(10 * time.Minute),

@@ -43,9 +43,9 @@ func leaderClauses(rec editRecord, none, led, follows, lone Obs, mine, theirs ar
 	sinks := func(age uint32, at uint64) func(s *State) {
 		return func(s *State) { quiet(s); s.TokenAge, s.TokenAt = age, at } // the commit index is 95
 	}
-	add("renew: in time", Leading, sinks(60, 91), whole)
+	add("renew: in time", Leading, sinks(45, 91), whole)
 	add("renew: an entry less", Leading, sinks(60, 92), whole)
-	add("renew: a tick less", Leading, sinks(59, 91), whole)
+	add("renew: a tick less", Leading, sinks(44, 91), whole)
 	add("renew: many entries", Leading, sinks(10, 55), whole)
 	add("renew: many but one", Leading, sinks(10, 56), whole)
 	add("renew: many, a tick less", Leading, sinks(9, 55), whole)
@@ -75,9 +75,9 @@ func leaderClauses(rec editRecord, none, led, follows, lone Obs, mine, theirs ar
 	add("whole note: missing, a swap failed a short while ago", Leading, func(s *State) { quiet(s); s.SwapWait = 1 }, note(older))
 	add("whole note: missing, not read just now", Leading, func(s *State) { quiet(s); s.Rec.WholeGeneration = 2 }, tickOf(led))
 	add("whole note: missing, the arbiter is busy", Leading, func(s *State) { quiet(s); s.Rec.WholeGeneration, s.Arb = 2, Swap }, tickOf(led))
-	mark := func(s *State) { quiet(s); s.NoteAge = 30 }
+	mark := func(s *State) { quiet(s); s.NoteAge = 23 }
 	add("mark: due", Leading, mark, whole)
-	add("mark: a tick less", Leading, func(s *State) { quiet(s); s.NoteAge = 29 }, whole)
+	add("mark: a tick less", Leading, func(s *State) { quiet(s); s.NoteAge = 22 }, whole)
 	add("mark: due, not read just now", Leading, mark, tickOf(led))
 	add("mark: due, a swap failed a short while ago", Leading, func(s *State) { mark(s); s.SwapWait = 2 }, tickOf(led))
 	add("mark: due, a learner is there", Leading, mark, tickOf(edited(led, func(o *Obs) { o.Voters.Learners = 1 })))
@@ -114,8 +114,8 @@ func aloneClauses(rec editRecord, none, led, lone Obs, mine, theirs arbiter.Reco
 	add("alone: no leader by now, alone before", func(s *State) { s.Obs.Etcd, s.NoteAge = EtcdNoLeader, 30 }, readOf(mine))
 	add("alone: a pair by now", func(s *State) { s.Obs = led; s.NoteAge = 30 }, readOf(mine))
 	add("alone: own claim, confirmed", nil, readOf(mine))
-	add("alone: own claim, a confirmation is due", func(s *State) { s.NoteAge = 30 }, readOf(mine))
-	add("alone: own claim, a tick less", func(s *State) { s.NoteAge = 29 }, readOf(mine))
+	add("alone: own claim, a confirmation is due", func(s *State) { s.NoteAge = 23 }, readOf(mine))
+	add("alone: own claim, a tick less", func(s *State) { s.NoteAge = 22 }, readOf(mine))
 	add("alone: own claim, not confirmed", nil, rec(mine, func(r *arbiter.Record) { r.Confirmed.Index = 0 }))
 	add("alone: the same, a swap failed a short while ago", func(s *State) { s.SwapWait = 1 }, rec(mine, func(r *arbiter.Record) { r.Confirmed.Index = 0 }))
 	add("alone: another cluster's record", nil, rec(mine, func(r *arbiter.Record) { r.ClusterID++ }))

@@ -10,7 +10,8 @@ type Params struct {
 	WakeAfter   uint32 // peer is back, still no leader: restart etcd (lower member ID)
 	WakeOther   uint32 // the same for the other member, on top of WakeAfter
 	RecordIdle  uint32 // between two reads of the record with a leader in a pair
-	RecordBusy  uint32 // the same when alone, leaderless or lost
+	RecordAlone uint32 // the same of a survivor that leads alone
+	RecordBusy  uint32 // the same otherwise: leaderless, lost, or a pair that is not armed
 	ListEvery   uint32 // between two looks at the survivor's member list
 	ConfirmEach uint32 // between two confirmations or marks (P10, P15)
 	TokenEach   uint32 // the token is written again after so long, at most twice that, if there are

@@ -122,7 +122,7 @@ func (m *machine) count() {
 	if o.TokenRead {
 		s.Tok, s.TokKnown = o.Token, true
 	}
-	s.RecAge = up(s.RecAge, max(p.RecordIdle, p.RecordBusy))
+	s.RecAge = up(s.RecAge, max(p.RecordIdle, p.RecordAlone, p.RecordBusy))
 	s.ListAge = up(s.ListAge, p.ListEvery)
 	s.NoteAge = up(s.NoteAge, p.ConfirmEach)
 	s.TokenAge = up(s.TokenAge, 2*p.TokenEach)
@@ -262,9 +262,13 @@ func (m *machine) swapped() {
 		m.nudgeSection()
 		return
 	}
-	// Whatever became of it, the record is looked at before the next swap (P1).
+	// Whatever became of it, the record is looked at before the next swap (P1): now, or, after a
+	// note that comes again and again, when it is read anyway.
 	if m.e.Outcome == Done && (purpose == ForConfirm || purpose == ForMark || purpose == ForWhole) {
 		s.NoteAge = 0
+		if purpose == ForMark || (purpose == ForConfirm && s.Rec.Confirmed.Index != 0) {
+			return
+		}
 	}
 	m.do(Action{Kind: ReadRecord})
 }

@@ -99,6 +99,12 @@ func (m *machine) leading() {
 	m.poll(every)
 }
 
+// noteDue: the record was read just now, and the last note is about so old. The slack lets the note go with a
+// read that is made anyway.
+func (m *machine) noteDue() bool {
+	return m.e.Kind == RecordRead && m.s.NoteAge >= m.s.P.ConfirmEach-m.s.P.ConfirmEach/4
+}
+
 // renewToken writes the token again before its entry sinks out of the log. A claim needs it
 // there: only what comes after it can tell who was a voter since (P5). At rest that goes with a read
 // of the record that is made anyway.
@@ -109,7 +115,7 @@ func (m *machine) renewToken() {
 	s.Intent = false
 	switch {
 	case p.TokenFew == 0 || more < uint64(p.TokenFew):
-	case !many && s.TokenAge < p.TokenEach:
+	case !many && s.TokenAge < p.TokenEach-p.TokenEach/4:
 	case m.e.Kind == RecordRead:
 		s.Intent = true // the generation was read just now, that is enough for the one that the data have
 		m.writeToken()
@@ -164,7 +170,7 @@ func (m *machine) notes() {
 	switch {
 	case rec.WholeGeneration != rec.Generation || rec.WholeMembers != [2]uint64{a, b} || rec.Confirmed.Index != 0:
 		m.swap(ForWhole, NoteWhole(*rec, a, b, o.Commit, m.e.Stamp))
-	case s.NoteAge >= s.P.ConfirmEach && s.RecAge == 0:
+	case m.noteDue():
 		m.swap(ForMark, Mark(*rec, o.Commit, m.e.Stamp))
 	case s.NoteAge >= s.P.ConfirmEach:
 		m.do(Action{Kind: ReadRecord})
@@ -183,10 +189,14 @@ func (m *machine) tidy() {
 // record that names somebody else.
 func (m *machine) alone() {
 	s := &m.s
-	if s.RecStatus == Unread {
+	switch {
+	case s.RecStatus == Unread:
 		m.poll(0)
+	case s.RecStatus != Readable || s.Rec.Confirmed.Index == 0: // the loser waits for the confirmation
+		m.poll(s.P.RecordBusy)
+	default:
+		m.poll(s.P.RecordAlone)
 	}
-	m.poll(s.P.RecordBusy)
 	switch {
 	case s.RecStatus != Readable:
 		s.Why = s.RecStatus.Reason()
@@ -233,7 +243,7 @@ func (m *machine) aloneRecord() {
 		s.Why = NamedOther
 	case m.overridden() != None:
 		m.fence(m.overridden())
-	case (rec.Confirmed.Index == 0 || s.NoteAge >= s.P.ConfirmEach) && s.SwapWait == 0:
+	case (rec.Confirmed.Index == 0 || m.noteDue()) && s.SwapWait == 0:
 		m.do(Action{Kind: Sample})
 	}
 }

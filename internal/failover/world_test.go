@@ -100,7 +100,7 @@ const (
 )
 
 var testParams = Params{
-	ClaimAfter: 10, HeadStart: 4, Election: 2, WakeAfter: 3, WakeOther: 12, RecordIdle: 20, RecordBusy: 2, ListEvery: 3,
+	ClaimAfter: 10, HeadStart: 4, Election: 2, WakeAfter: 3, WakeOther: 12, RecordIdle: 20, RecordAlone: 6, RecordBusy: 2, ListEvery: 3,
 	ConfirmEach: 30, TokenEach: 60, TokenFew: 4, TokenMany: 40, MinRun: 12, MaxRun: 100, HoldFirst: 5, HoldMax: 20, HoldWindow: 200,
 }
 

@@ -55,7 +55,7 @@ const (
 func params(cfg config) failover.Params {
 	e := uint32(cfg.election)
 	p := failover.Params{
-		ClaimAfter: 2*e + 2, HeadStart: 3, Election: e, WakeAfter: 4, WakeOther: 12, RecordIdle: 10, RecordBusy: 2,
+		ClaimAfter: 2*e + 2, HeadStart: 3, Election: e, WakeAfter: 4, WakeOther: 12, RecordIdle: 10, RecordAlone: 2, RecordBusy: 2,
 		ListEvery: 2, ConfirmEach: 20, MinRun: 12, MaxRun: 60, HoldMax: 12, HoldWindow: 100,
 	}
 	if cfg.renew {

@@ -15,20 +15,20 @@ var rules = []struct {
 	shows []string // none: none was found, see TestRules
 }{
 	{"promotion", "P4 a, P14: the promotion through the survivor counts as completeness", Off{TokenApplied: true}, []string{
-		"13 joining 200 73:isle,0 78:crash,1",
-		"37 joining 200 39:cut 52:afuse,0,6",
+		"5 learning 200 26:isle,1 41:term,0",
+		"12 joining 200 21:cut1,1 61:fuse,1,59 70:agent,0",
 	}},
 	{"anyone", "P14: the token through the returned member, whose apply is ahead of the survivor's", Off{TokenAnyone: true}, []string{
 		"796 learning 200 9:trap,1,28 23:cut1,1",
-		"611 learning 200 11:trap,0,33 24:cut",
+		"551 learning 200 2:trap,1,30 22:cut1,1",
 	}},
 	{"pair", "P5: a third voter in the tail", Off{Pair: true}, []string{
 		"38 whole 200 6:apply,0,27 6:third",
 		"8 whole 200 16:apply,1,24 16:third 20:isle,1",
 	}},
 	{"past", "P5: a third voter that came and went", Off{Past: true}, []string{
-		"236 promoted 200 18:apply,0,21 18:third 23:isle,0 33:third-",
-		"658 whole 200 16:apply,0,21 16:third 25:isle,0 72:third- 93:heal,0",
+		"1582 whole 200 23:apply,0,23 23:third 24:isle,0 70:third- 116:off,1 116:heal,0",
+		"3186 promoted 200 19:apply,0,17 19:third 25:isle,0 46:third- 79:rate,0,51,78",
 	}},
 	{"compacted", "P5: the log need not reach back to the token's entry", Off{Compacted: true}, nil},
 	{"A0", "A0: a restart below a promotion", Off{A0: true}, []string{
@@ -36,8 +36,8 @@ var rules = []struct {
 		"112 rewritten 200 118:isle,0 126:crash,0",
 	}},
 	{"late-token", "P14 and A0: the token's transaction outlives a restart, and the port opens early", Off{TokenRedial: true, Port: true}, []string{
-		"2185 pending 200 8:traptoken,0,27 25:cut1,0",
-		"692 pending 200 0:batch,0,60 0:traptoken,0,14 29:burst,2 29:cut1,1",
+		"1858 pending 200 3:traptoken,0,19 27:cut1,0",
+		"3599 pending 200 0:batch,0,60 0:traptoken,0,23 25:burst,1 32:cut",
 	}},
 	{"same-term", "P8: the removal in the term that the log has already", Off{NextTerm: true}, []string{
 		"64 whole 200 10:apply,0,17 17:cut",
