@@ -59,6 +59,20 @@ func (b *book) find(site int, event, action string, n int) *Line {
 	return nil
 }
 
+// last is the last such line.
+func (b *book) last(site int, event string, ok func(*Line) bool) (found *Line) {
+	b.Helper()
+	for k := range b.ls {
+		if l := &b.ls[k]; l.Site == site && l.Event == event && ok(l) {
+			found = l
+		}
+	}
+	if found == nil {
+		b.Fatalf("no such line: %d %s", site, event)
+	}
+	return found
+}
+
 func (b *book) done(site int, event string, n int) *Line {
 	b.Helper()
 	for k := range b.ls {
@@ -141,8 +155,11 @@ var mutations = []struct {
 		b.find(survivor, "record-read", "read-data", 1).In.Record = read.In.Record
 	}},
 	{"an old record is read long after", func(b *book) {
-		old := b.find(loser, "record-read", "", 3).In
-		l := b.find(loser, "record-read", "", 8)
+		of := func(generation uint64) func(l *Line) bool {
+			return func(l *Line) bool { return l.Generation == generation }
+		}
+		old := b.last(loser, "record-read", of(1)).In
+		l := b.last(loser, "record-read", of(2))
 		l.In.Record, l.In.Version, l.Generation = old.Record, old.Version, 1
 	}},
 	{"two contents of one version", func(b *book) {
@@ -256,7 +273,7 @@ var mutations = []struct {
 		l.Out, l.Actions = a.Out, a.Actions
 	}},
 	{"the loser sees the new token too early", func(b *book) {
-		l := b.find(loser, "tick", "", 20)
+		l := b.last(loser, "tick", func(l *Line) bool { return l.From == failover.Lost.String() && l.In.Obs.Token.Generation == 1 })
 		l.In.Obs.Token.Generation = 2
 	}},
 
