@@ -79,6 +79,8 @@ func leaderClauses(rec editRecord, none, led, follows, lone Obs, mine, theirs ar
 	add("mark: due", Leading, mark, whole)
 	add("mark: a tick less", Leading, func(s *State) { quiet(s); s.NoteAge = 22 }, whole)
 	add("mark: due, not read just now", Leading, mark, tickOf(led))
+	add("mark: overdue, not read just now", Leading, func(s *State) { mark(s); s.NoteAge = 30 }, tickOf(led))
+	add("mark: overdue, a swap failed a short while ago", Leading, func(s *State) { mark(s); s.NoteAge, s.SwapWait = 30, 2 }, tickOf(led))
 	add("mark: due, a swap failed a short while ago", Leading, func(s *State) { mark(s); s.SwapWait = 2 }, tickOf(led))
 	add("mark: due, a learner is there", Leading, mark, tickOf(edited(led, func(o *Obs) { o.Voters.Learners = 1 })))
 
@@ -102,6 +104,10 @@ var tokenFaults = []struct {
 func aloneClauses(rec editRecord, none, led, lone Obs, mine, theirs arbiter.Record) (cs []clause) {
 	add := func(name string, edit func(s *State), e Event) { cs = append(cs, clause{name, Alone, edit, e}) }
 	add("alone: the record not read yet", func(s *State) { s.RecStatus, s.RecAge = Unread, 0 }, tickOf(lone))
+	add("alone: the arbiter does not answer", func(s *State) { s.RecStatus, s.RecAge = Unavailable, 1 }, tickOf(lone))
+	add("alone: confirmed, the record is read again", func(s *State) { s.RecAge = 5 }, tickOf(lone))
+	add("alone: confirmed, a tick less", func(s *State) { s.RecAge = 4 }, tickOf(lone))
+	add("alone: not confirmed", func(s *State) { s.Rec.Confirmed.Index, s.RecAge = 0, 1 }, tickOf(lone))
 	alarm := tickOf(edited(lone, func(o *Obs) { o.Alarm = true }))
 	add("alone: an alarm", nil, alarm)
 	add("alone: an alarm, and something else in the way", func(s *State) { s.Why = AloneUnclaimed }, alarm)

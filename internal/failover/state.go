@@ -10,7 +10,7 @@ type Params struct {
 	WakeAfter   uint32 // peer is back, still no leader: restart etcd (lower member ID)
 	WakeOther   uint32 // the same for the other member, on top of WakeAfter
 	RecordIdle  uint32 // between two reads of the record with a leader in a pair
-	RecordAlone uint32 // the same of a survivor that leads alone
+	RecordAlone uint32 // the same of a survivor that leads alone; no more than RecordIdle
 	RecordBusy  uint32 // the same otherwise: leaderless, lost, or a pair that is not armed
 	ListEvery   uint32 // between two looks at the survivor's member list
 	ConfirmEach uint32 // between two confirmations or marks (P10, P15)

@@ -122,7 +122,7 @@ func (m *machine) count() {
 	if o.TokenRead {
 		s.Tok, s.TokKnown = o.Token, true
 	}
-	s.RecAge = up(s.RecAge, max(p.RecordIdle, p.RecordAlone, p.RecordBusy))
+	s.RecAge = up(s.RecAge, max(p.RecordIdle, p.RecordBusy))
 	s.ListAge = up(s.ListAge, p.ListEvery)
 	s.NoteAge = up(s.NoteAge, p.ConfirmEach)
 	s.TokenAge = up(s.TokenAge, 2*p.TokenEach)
