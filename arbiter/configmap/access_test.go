@@ -148,8 +148,8 @@ func TestCredentialPlugin(t *testing.T) {
 	}))
 	defer hs.Close()
 	plugin := func(script string) *Register {
-		file := readableFile(t, "#!/bin/sh\n"+script+"\n")
-		return at(t, hs.URL, serverCA(hs), "exec: {apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never, command: "+file+"}")
+		file := readableFile(t, script+"\n")
+		return at(t, hs.URL, serverCA(hs), "exec: {apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never, command: sh, args: ["+file+"]}")
 	}
 	r := plugin(`echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"from-the-plugin"}}'`)
 	if _, _, err := r.Read(t.Context()); err != nil || len(requests) != 1 || requests[0] != "Bearer from-the-plugin" {

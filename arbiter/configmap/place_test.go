@@ -66,7 +66,7 @@ func TestPlaceOnRealEtcd(t *testing.T) {
 		}
 		return keys
 	}
-	c.tenant(t)
+	c.tenant(t, wide)
 	r := open(t, Config{Namespace: namespace, Name: "pair.probe.8e9e05c52164694d"})
 	old, err := r.Mark(t.Context())
 	if err != nil {

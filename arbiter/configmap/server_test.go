@@ -366,11 +366,17 @@ func (c *cluster) expired(t *testing.T, token string) string {
 	return signed + "." + base64.RawURLEncoding.EncodeToString(sig)
 }
 
-// tenant is the namespace with what the shipped manifest makes. KUBECONFIG is
+// The shipped manifests.
+const (
+	wide  = "configmap-role.yaml"       // every ConfigMap of the namespace
+	named = "configmap-role-named.yaml" // some by name, which it makes, and no create
+)
+
+// tenant is the namespace with what a shipped manifest makes. KUBECONFIG is
 // for its service account, with the token in a file.
-func (c *cluster) tenant(t *testing.T) (tokenFile string) {
+func (c *cluster) tenant(t *testing.T, file string) (tokenFile string) {
 	t.Helper()
-	manifest, err := os.ReadFile(filepath.Join("..", "..", "deploy", "arbiters", "configmap-role.yaml"))
+	manifest, err := os.ReadFile(filepath.Join("..", "..", "deploy", "arbiters", file))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -74,44 +74,22 @@ func (c *cluster) fixture(t *testing.T, tokenFile string, made bool) arbitertest
 	}
 }
 
-// The shipped Role and ConfigMaps, and no right to create one.
+// The shipped Role with names and its ConfigMaps, and no right to create one.
+//
+// Rules: P1, P3; F1, F2, F11, F13, F28, F29.
+func TestConformanceNamed(t *testing.T) {
+	c := kube(t)
+	token := c.tenant(t, named)
+	arbitertest.Run(t, func(t *testing.T) arbitertest.Fixture { return c.fixture(t, token, true) })
+}
+
+// The shipped Role with create, and no ConfigMap.
 //
 // Rules: P1, P3; F1, F2, F11, F13, F28, F29.
 func TestConformance(t *testing.T) {
 	c := kube(t)
-	token := c.tenant(t)
-	arbitertest.Run(t, func(t *testing.T) arbitertest.Fixture { return c.fixture(t, token, true) })
-}
-
-// A Role with create, and no ConfigMap.
-//
-// Rules: P1, P3; F1, F2, F11, F13, F28, F29.
-func TestConformanceCreating(t *testing.T) {
-	c := kube(t)
-	token := c.tenant(t)
-	c.mayCreate(t)
+	token := c.tenant(t, wide)
 	arbitertest.Run(t, func(t *testing.T) arbitertest.Fixture { return c.fixture(t, token, false) })
-}
-
-// mayCreate adds create to the shipped Role, as docs/arbiters/configmap.md says.
-func (c *cluster) mayCreate(t *testing.T) {
-	t.Helper()
-	c.must(t, "PATCH", "/apis/rbac.authorization.k8s.io/v1/namespaces/"+namespace+"/roles/pair", "application/json-patch+json",
-		`[{"op":"add","path":"/rules/-","value":{"apiGroups":[""],"resources":["configmaps"],"verbs":["create"]}}]`)
-	// The authorizer reads roles from a cache of its own.
-	r := open(t, Config{Namespace: namespace, Name: "pair.probe.cli"})
-	if _, err := c.admin("DELETE", configMapPath("pair.probe.cli"), "", ""); err != nil {
-		t.Fatal(err)
-	}
-	var err error
-	for range 100 {
-		if err = r.CompareAndSwap(t.Context(), arbiter.Absent, []byte("x")); arbiter.Class(err) != arbiter.ErrForbidden {
-			break
-		}
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // Every connection is cut after every so many bytes.
@@ -119,7 +97,7 @@ func (c *cluster) mayCreate(t *testing.T) {
 // Rules: P1; F29.
 func TestCutAtEveryByte(t *testing.T) {
 	c := kube(t)
-	f := c.fixture(t, c.tenant(t), true)
+	f := c.fixture(t, c.tenant(t, named), true)
 	seen, err := arbitertest.Sweep(f, 41)
 	if err != nil {
 		t.Error(err)
@@ -133,7 +111,7 @@ func TestCutAtEveryByte(t *testing.T) {
 // Rules: P1.
 func TestKillUnderStorm(t *testing.T) {
 	c := kube(t)
-	c.fixture(t, c.tenant(t), true)
+	c.fixture(t, c.tenant(t, named), true)
 	cfg := Config{Namespace: namespace, Name: "pair"}
 	var clients []arbiter.Register
 	for range 4 {
@@ -179,7 +157,7 @@ func TestKillUnderStorm(t *testing.T) {
 // Rules: none (readability).
 func TestValueIsText(t *testing.T) {
 	c := kube(t)
-	c.tenant(t)
+	c.tenant(t, named)
 	r := open(t, Config{Namespace: namespace, Name: "pair"})
 	if err := r.CompareAndSwap(t.Context(), arbiter.Absent, []byte("{\n\"format\":\"twok-record\"}\n")); err != nil {
 		t.Fatal(err)

@@ -54,37 +54,49 @@ func holds(t *testing.T, r *Register, want string) arbiter.Version {
 	return v
 }
 
-// The shipped Role permits what it must and nothing beside it.
-//
-// Rules: none (configuration).
-func TestLeastPrivilege(t *testing.T) {
-	c := kube(t)
-	c.tenant(t)
-	token := c.token(t)
-	for _, name := range []string{"pair", "pair.probe.cli", "pair.probe.8e9e05c52164694d", "pair.probe.91bc3c398fb3c146"} {
-		begin(t, open(t, Config{Namespace: namespace, Name: name}))
-	}
-	c.must(t, "POST", configMapPath(""), "application/json", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"other"}}`)
-	for _, s := range []string{
-		"GET " + configMapPath("other"), "PATCH " + configMapPath("other"), "POST " + configMapPath(""), "GET " + configMapPath(""),
-		"PUT " + configMapPath("pair"), "DELETE " + configMapPath("pair"), "DELETE " + configMapPath(""),
-		"GET /api/v1/namespaces/" + namespace + "/secrets", "GET /api/v1/namespaces", "GET /api/v1/namespaces/default/configmaps/pair",
-	} {
+// denied insists that the account may not do these.
+func (c *cluster) denied(t *testing.T, token string, requests ...string) {
+	t.Helper()
+	for _, s := range append(requests,
+		"GET "+configMapPath(""), "PUT "+configMapPath("pair"), "DELETE "+configMapPath("pair"), "DELETE "+configMapPath(""),
+		"GET /api/v1/namespaces/"+namespace+"/secrets", "GET /api/v1/namespaces", "GET /api/v1/namespaces/default/configmaps/pair",
+		"PATCH /api/v1/namespaces/default/configmaps/pair", "PATCH /apis/rbac.authorization.k8s.io/v1/namespaces/"+namespace+"/roles/pair",
+	) {
 		method, path, _ := strings.Cut(s, " ")
 		code, answer, err := c.try(c.addr, token, method, strings.TrimSuffix(path, "/"), "application/merge-patch+json", "{}")
 		if code != 403 {
 			t.Errorf("%s: %d %s %v", s, code, answer, err)
 		}
 	}
-	r := open(t, Config{Namespace: namespace, Name: "other"})
-	_, _, err := r.Read(t.Context())
-	fails(t, "read", err, arbiter.ErrForbidden, "cannot get", "configmap-role.yaml")
-	fails(t, "swap", r.CompareAndSwap(t.Context(), arbiter.At("1@u"), nil), arbiter.ErrForbidden, "cannot patch")
-	if _, err := c.admin("DELETE", configMapPath("pair"), "", ""); err != nil {
-		t.Fatal(err)
-	}
-	r = open(t, Config{Namespace: namespace, Name: "pair"})
-	fails(t, "create", r.CompareAndSwap(t.Context(), arbiter.Absent, nil), arbiter.ErrForbidden, "cannot create", "create if it does not exist")
+}
+
+// The shipped Roles permit what they must and nothing beside it.
+//
+// Rules: none (configuration).
+func TestLeastPrivilege(t *testing.T) {
+	c := kube(t)
+	t.Run(wide, func(t *testing.T) {
+		c.tenant(t, wide)
+		for _, name := range []string{"pair", "pair.probe.cli", "pair.probe.00000000000000a1"} {
+			begin(t, open(t, Config{Namespace: namespace, Name: name}))
+		}
+		c.denied(t, c.token(t))
+	})
+	t.Run(named, func(t *testing.T) {
+		c.tenant(t, named)
+		for _, name := range []string{"pair", "pair.probe.cli", "pair.probe.8e9e05c52164694d", "pair.probe.91bc3c398fb3c146"} {
+			begin(t, open(t, Config{Namespace: namespace, Name: name}))
+		}
+		c.must(t, "POST", configMapPath(""), "application/json", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"other"}}`)
+		c.denied(t, c.token(t), "GET "+configMapPath("other"), "PATCH "+configMapPath("other"), "POST "+configMapPath(""))
+		r := open(t, Config{Namespace: namespace, Name: "other"})
+		_, _, err := r.Read(t.Context())
+		fails(t, "read", err, arbiter.ErrForbidden, "cannot get", "configmap-role.yaml")
+		fails(t, "swap", r.CompareAndSwap(t.Context(), arbiter.At("1@u"), nil), arbiter.ErrForbidden, "cannot patch")
+		c.must(t, "DELETE", configMapPath("pair"), "", "")
+		r = open(t, Config{Namespace: namespace, Name: "pair"})
+		fails(t, "create", r.CompareAndSwap(t.Context(), arbiter.Absent, nil), arbiter.ErrForbidden, "cannot create", "create if it does not exist")
+	})
 }
 
 // What is not twok's in the ConfigMap stays, and whoever writes there makes a new version.
@@ -92,7 +104,7 @@ func TestLeastPrivilege(t *testing.T) {
 // Rules: P1; F28.
 func TestOthersPartsStay(t *testing.T) {
 	c := kube(t)
-	c.tenant(t)
+	c.tenant(t, named)
 	r := open(t, Config{Namespace: namespace, Name: "pair"})
 	v := begin(t, r)
 	c.must(t, "PATCH", configMapPath("pair"), "application/merge-patch+json",
@@ -125,7 +137,7 @@ func TestOthersPartsStay(t *testing.T) {
 // Rules: P1; F28.
 func TestResourceVersion(t *testing.T) {
 	c := kube(t)
-	c.tenant(t)
+	c.tenant(t, named)
 	r := open(t, Config{Namespace: namespace, Name: "pair"})
 	v := begin(t, r)
 	body := func(resourceVersion, value string) string {
@@ -177,7 +189,7 @@ func TestResourceVersion(t *testing.T) {
 // Rules: P1; F11.
 func TestConfiguredWrong(t *testing.T) {
 	c := kube(t)
-	token := c.tenant(t)
+	token := c.tenant(t, named)
 	r := open(t, Config{Namespace: namespace, Name: "pair"})
 	v := begin(t, r)
 	all := func(what string, r *Register, class error, words ...string) {
@@ -280,7 +292,7 @@ func TestTerminatingNamespace(t *testing.T) {
 // Rules: P1, P7; F13.
 func TestFlowControl(t *testing.T) {
 	c := kube(t)
-	f := c.fixture(t, c.tenant(t), true)
+	f := c.fixture(t, c.tenant(t, named), true)
 	r, faults, err := f.Disturbed()
 	if err != nil {
 		t.Fatal(err)
@@ -357,7 +369,7 @@ spec:
 // Rules: P1; F13, F29.
 func TestFrozen(t *testing.T) {
 	c := kube(t)
-	c.fixture(t, c.tenant(t), true)
+	c.fixture(t, c.tenant(t, named), true)
 	r := open(t, Config{Namespace: namespace, Name: "pair"})
 	slow := open(t, Config{Namespace: namespace, Name: "pair", Timeout: 2 * time.Second})
 	want := "first"

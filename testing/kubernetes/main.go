@@ -16,7 +16,7 @@ import (
 )
 
 // watched is what the tests depend on.
-var watched = []string{"arbiter", "deploy/arbiters/configmap-role.yaml", "testing/tools/kube-apiserver"}
+var watched = []string{"arbiter", "deploy/arbiters/configmap-role.yaml", "deploy/arbiters/configmap-role-named.yaml", "testing/tools/kube-apiserver"}
 
 // passed is a commit that passed, and the tree hashes of watched in it.
 type passed struct{ commit, trees string }
