@@ -36,7 +36,7 @@ func (w *World) step(i int, e failover.Event) {
 		next.TokenAge = 0
 	}
 	next.TokenAge = min(next.TokenAge, never) // due or not due
-	next.TokenAt = 0 // how much was written since only decides when (P20)
+	next.TokenAt = 0                          // how much was written since only decides when (P20)
 	s.S = next
 	for _, a := range acts {
 		slot := site
