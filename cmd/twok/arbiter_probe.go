@@ -26,7 +26,8 @@ func besideRecord(raw, suffix string) string {
 
 func arbiterProbeCommand() *cli.Command {
 	return &cli.Command{
-		Name:  "probe",
+		Name:      "probe",
+		ArgsUsage: "[URL]",
 		Usage: "try whether a store keeps its promise of compare-and-swap",
 		Description: `Writes to a scratch register beside the record, named after it with ".probe.NAME" behind; the
 record itself is neither read nor written. The scratch register is overwritten, never
@@ -44,7 +45,7 @@ Exit codes:
 23  unknown: the store could not be tried
 25  untrusted: it does not keep its promise; the output says what it did`,
 		Flags: []cli.Flag{
-			arbiterFlag(),
+			&cli.StringFlag{Name: "arbiter", EnvVars: []string{"TWOK_ARBITER"}, Usage: "`URL` of the pair's record, if it is not the argument"},
 			&cli.StringFlag{Name: "as", Value: "cli", Usage: "`NAME` of the scratch register"},
 			&cli.IntFlag{Name: "clients", Value: 8, Usage: "how many clients race"},
 			&cli.IntFlag{Name: "rounds", Value: 10, Usage: "how many races"},
@@ -57,8 +58,14 @@ Exit codes:
 }
 
 func arbiterProbe(c *cli.Context) error {
-	if c.NArg() > 0 {
-		return usageError("twok arbiter probe takes no argument, got %q", c.Args().First())
+	raw := c.String("arbiter")
+	switch {
+	case c.NArg() == 1 && !c.IsSet("arbiter"):
+		raw = c.Args().First()
+	case c.NArg() > 0:
+		return usageError("twok arbiter probe takes one URL, got %q", strings.Join(c.Args().Slice(), " "))
+	case raw == "":
+		return usageError("twok arbiter probe needs the URL of a record")
 	}
 	if c.Int("clients") < 2 || c.Int("rounds") < 1 || c.Int("clients") > 64 {
 		return usageError("--clients is 2 to 64, --rounds at least 1")
@@ -67,8 +74,8 @@ func arbiterProbe(c *cli.Context) error {
 	if name == "" || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" {
 		return usageError("--as %q: small letters, digits and hyphens", name)
 	}
-	url := besideRecord(c.String("arbiter"), ".probe."+name)
-	if _, err := arbiterRegister(c.String("arbiter")); err != nil {
+	url := besideRecord(raw, ".probe."+name)
+	if _, err := arbiterRegister(raw); err != nil {
 		return err
 	}
 	rep, err := probe.Run(c.Context, probe.Config{

@@ -71,6 +71,12 @@ func TestProbe(t *testing.T) {
 	if _, _, code := twok(t, "arbiter", "show", "--arbiter", good.URL+"/pair"); code != exitAbsent {
 		t.Errorf("the record: exit %d", code)
 	}
+	if _, errs, code := twok(t, "arbiter", "probe", "--rounds", "1", good.URL+"/argument"); code != 0 {
+		t.Errorf("the URL as an argument: exit %d: %s", code, errs)
+	}
+	if _, errs, code := twok(t, "arbiter", "probe"); code != exitUsage {
+		t.Errorf("no URL: exit %d: %s", code, errs)
+	}
 	out, errs, code = twok(t, "arbiter", "probe", "--arbiter", bad.URL+"/pair", "--json")
 	var rep probe.Report
 	if err := json.Unmarshal([]byte(out), &rep); err != nil || code != exitUntrusted || rep.Problem == nil || rep.Problem.Fault != probe.TwoWinners {
