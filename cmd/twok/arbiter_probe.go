@@ -28,7 +28,7 @@ func arbiterProbeCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "probe",
 		ArgsUsage: "[URL]",
-		Usage: "try whether a store keeps its promise of compare-and-swap",
+		Usage:     "try whether a store keeps its promise of compare-and-swap",
 		Description: `Writes to a scratch register beside the record, named after it with ".probe.NAME" behind; the
 record itself is neither read nor written. The scratch register is overwritten, never
 removed. Each agent does the same when it starts, and does not claim until it passes.
