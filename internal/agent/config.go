@@ -121,7 +121,7 @@ func (c Config) Params() failover.Params {
 		WakeAfter: t(2 * time.Second), WakeOther: t(15 * time.Second),
 		RecordIdle: t(c.RecordIdle), RecordAlone: t(c.RecordAlone), RecordBusy: t(c.RecordBusy),
 		ListEvery: t(min(max(c.ClaimAfter/20, 50*time.Millisecond), 250*time.Millisecond)), ConfirmEach: t(time.Minute),
-		TokenEach: t(c.TokenEach), TokenFew: 16, TokenMany: 20_000,
+		TokenEach: t(c.TokenEach), TokenFew: 16, TokenSegs: 2,
 		MinRun: t(c.MinRun), MaxRun: t(10 * time.Minute),
 		HoldMax: t(5 * time.Minute), HoldWindow: t(10 * time.Minute),
 	}

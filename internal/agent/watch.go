@@ -199,7 +199,7 @@ func (w *watcher) lookHere(ctx context.Context, n int) {
 	if w.obs.Member != 0 && err != nil {
 		o.Member, o.Cluster = w.obs.Member, w.obs.Cluster
 	}
-	o.Other, o.Peer, o.Unsafe = w.obs.Other, w.obs.Peer, w.obs.Unsafe
+	o.Other, o.Peer, o.Unsafe, o.Segment = w.obs.Other, w.obs.Peer, w.obs.Unsafe, w.obs.Segment
 	if w.binary != 0 {
 		o.Version = w.binary
 	}
@@ -338,8 +338,16 @@ func (w *watcher) lookThere(ctx context.Context, _ int) {
 	w.contact = w.contact || answered
 }
 
-// lookAtBinary learns the version and the dangerous flags of the etcd that runs here.
+// lookAtBinary learns the version and the dangerous flags of the etcd that runs here, and how far
+// its WAL has come.
 func (w *watcher) lookAtBinary(ctx context.Context, _ int) {
+	if seg, err := walsurgery.NewestSegment(w.cfg.walDir()); err == nil {
+		w.mu.Lock()
+		w.obs.Segment = seg
+		w.mu.Unlock()
+	} else if !errors.Is(err, walsurgery.ErrNoWAL) {
+		w.log.Debug("the WAL's segments", zap.Error(err))
+	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	v, verr := w.cfg.Etcd.Version(ctx)

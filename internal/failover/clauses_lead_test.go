@@ -43,20 +43,38 @@ func leaderClauses(rec editRecord, none, led, follows, lone Obs, mine, theirs ar
 	sinks := func(age uint32, at uint64) func(s *State) {
 		return func(s *State) { quiet(s); s.TokenAge, s.TokenAt = age, at } // the commit index is 95
 	}
+	segs := func(age uint32, now, then uint64) (func(s *State), Obs) {
+		o := led
+		o.Segment = now
+		return func(s *State) { sinks(age, 91)(s); s.TokenSeg, s.Obs.Segment = then, now }, o
+	}
+	segments := func(name string, age uint32, now, then uint64, read bool) {
+		edit, o := segs(age, now, then)
+		e := whole
+		if !read {
+			e = tickOf(o)
+		}
+		add("renew: "+name, Leading, edit, e)
+	}
 	add("renew: in time", Leading, sinks(45, 91), whole)
 	add("renew: an entry less", Leading, sinks(60, 92), whole)
 	add("renew: a tick less", Leading, sinks(44, 91), whole)
-	add("renew: many entries", Leading, sinks(10, 55), whole)
-	add("renew: many but one", Leading, sinks(10, 56), whole)
-	add("renew: many, a tick less", Leading, sinks(9, 55), whole)
-	add("renew: many, but one, before an ordinary one is due", Leading, sinks(11, 56), whole)
+	segments("segments", 10, 5, 3, true)
+	segments("a segment less", 10, 4, 3, true)
+	segments("segments, a tick less", 9, 5, 3, true)
+	segments("a segment less, before an ordinary one is due", 11, 4, 3, true)
+	add("renew: segments do not count", Leading, func(s *State) {
+		edit, _ := segs(10, 5, 3)
+		edit(s)
+		s.P.TokenSegs = 0
+	}, whole)
 	add("renew: written above the commit index", Leading, sinks(120, 100), whole)
 	add("renew: never", Leading, func(s *State) { sinks(60, 0)(s); s.P.TokenFew = 0 }, whole)
 	add("renew: at every entry", Leading, func(s *State) { sinks(60, 94)(s); s.P.TokenFew = 1 }, whole)
 	add("renew: the record is not read for it", Leading, sinks(60, 91), tickOf(led))
 	add("renew: at twice the time it is", Leading, sinks(119, 91), tickOf(led))
 	add("renew: a tick less than that", Leading, sinks(118, 91), tickOf(led))
-	add("renew: many, the record is read", Leading, sinks(10, 55), tickOf(led))
+	segments("segments, the record is read", 10, 5, 3, false)
 	missing := func(s *State) {
 		quiet(s)
 		s.Tok, s.Obs.Token, s.Intent, s.TokenAge = Token{}, Token{}, true, 7

@@ -28,7 +28,7 @@ import (
 //	remove X | add X [learner] [tail S]  membership, by hand, X an ID in hex
 //	record STATUS | flag drain|pause on|off | rollback N | delete-token [tail S]
 //	forge S | rebind ID       a claim in S's name by somebody else; another record
-//	version S 3.6|3.7, blind S on|off, snapshot S, restore S, purge S, store S trusted|untested|faulty, apply-late, dup S, prefer S, third up|down
+//	version S 3.6|3.7, blind S on|off, snapshot S, restore S, purge S, segments S N, store S trusted|untested|faulty, apply-late, dup S, prefer S, third up|down
 //	show
 //
 // Rules: P1, P2, P3, P4, P5, P7, P8, P9, P10, P11, P12, P13, P14, P16, P17, P19, P20; F1, F2, F3, F5, F6, F7, F9, F10, F11, F16, F19, F22, F29, F32, F33, F35, F36, F37.
@@ -85,7 +85,7 @@ func (w *world) command(cmd string, as []string) error {
 	}
 	s := w.site(arg(0))
 	needs := map[string]bool{"arbiter": true, "next": true, "hold": true, "carry": true, "go": true, "kill": true, "start": true, "crash": true,
-		"boot": true, "tail": true, "version": true, "blind": true, "snapshot": true, "restore": true, "dup": true, "prefer": true, "purge": true, "store": true}
+		"boot": true, "tail": true, "version": true, "blind": true, "snapshot": true, "restore": true, "dup": true, "prefer": true, "purge": true, "segments": true, "store": true}
 	if needs[cmd] && s == nil {
 		return fmt.Errorf("%s: which agent?", cmd)
 	}
@@ -215,6 +215,8 @@ func (w *world) command(cmd string, as []string) error {
 		s.etcd.start++
 	case "store": // what the probe of the arbiter's store says
 		s.trust = map[string]StoreState{"trusted": StoreTrusted, "untested": StoreUntested, "faulty": StoreFaulty}[arg(1)]
+	case "segments": // the WAL has come to this one
+		s.etcd.segment = uint64(num(1))
 	case "purge": // what is committed leaves the log
 		s.etcd.from = s.etcd.commit
 	case "apply-late":

@@ -16,7 +16,7 @@ type Params struct {
 	ConfirmEach uint32 // between two confirmations or marks (P10, P15)
 	TokenEach   uint32 // the token is written again after so long, at most twice that, if there are
 	TokenFew    uint32 // at least so many new entries (zero: never),
-	TokenMany   uint32 // or after a sixth of it if there are so many (P5, P14)
+	TokenSegs   uint32 // or after a sixth of it if there are so many new WAL segments; zero: not (P5, P14)
 	MinRun      uint32 // etcd runs at least this long between two stops (P7)
 	MaxRun      uint32
 	HoldFirst   uint32 // hold-down before promotion, second loss within HoldWindow (F35)
@@ -129,7 +129,8 @@ type Obs struct {
 	Other   uint64 // the other member's ID, as last known
 	Unsafe  bool   // etcd runs with a flag that A0 excludes
 	Store   StoreState
-	Alarm   bool // NOSPACE
+	Alarm   bool   // NOSPACE
+	Segment uint64 // number of the newest WAL segment; zero: not known, or the first
 }
 
 // RecordStatus is the outcome of reading the record.
@@ -260,6 +261,7 @@ type State struct {
 	TokenWait uint32 // ticks until a failed token write is tried again
 	TokenAge  uint32 // ticks since this agent's member leads, or the token was last asked for
 	TokenAt   uint64 // commit index at this agent's last token write; zero: none while its member leads
+	TokenSeg  uint64 // the newest WAL segment then
 	NoteAge   uint32 // ticks since the last confirmation or mark
 	SwapWait  uint32 // ticks until a swap that failed (not a claim) is tried again
 	SwapWhy   Reason // why it failed: an arbiter that refuses writes would refuse a claim

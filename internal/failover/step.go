@@ -167,7 +167,7 @@ func (m *machine) classify() {
 		s.Removed, s.NewID, s.Equal, s.List = false, 0, false, List{}
 		s.StopLevel, s.Refused = 0, None
 		s.Intent, s.NoteAge, s.Retries = false, s.P.ConfirmEach, 0
-		s.TokenAge, s.TokenAt = 0, 0
+		s.TokenAge, s.TokenAt, s.TokenSeg = 0, 0, 0
 		if back {
 			s.LossAge = 0 // a return ends here
 		}

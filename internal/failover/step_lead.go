@@ -111,7 +111,7 @@ func (m *machine) noteDue() bool {
 func (m *machine) renewToken() {
 	s, p := &m.s, m.s.P
 	more := s.Obs.Commit - min(s.TokenAt, s.Obs.Commit)
-	many := more >= uint64(p.TokenMany) && s.TokenAge >= p.TokenEach/6
+	many := p.TokenSegs > 0 && s.Obs.Segment >= s.TokenSeg+uint64(p.TokenSegs) && s.TokenAge >= p.TokenEach/6
 	s.Intent = false
 	switch {
 	case p.TokenFew == 0 || more < uint64(p.TokenFew):
@@ -145,7 +145,7 @@ func (m *machine) tokenWritten() {
 	switch m.e.Outcome {
 	case Done:
 		s.Tok, s.TokKnown, s.TokStale = m.e.Token, true, false
-		s.Obs.Token, s.TokenAt = m.e.Token, s.Obs.Commit
+		s.Obs.Token, s.TokenAt, s.TokenSeg = m.e.Token, s.Obs.Commit, s.Obs.Segment
 	case Conflict:
 		s.TokStale = true // applied, but the term moved: write again
 	case Unknown:

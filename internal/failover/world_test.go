@@ -58,6 +58,7 @@ type etcd struct {
 	log     []entry
 	commit  int
 	from    int // entries that are no longer in the log
+	segment uint64
 	term    uint64
 	leads   bool
 	running bool
@@ -101,7 +102,7 @@ const (
 
 var testParams = Params{
 	ClaimAfter: 10, HeadStart: 4, Election: 2, WakeAfter: 3, WakeOther: 12, RecordIdle: 20, RecordAlone: 6, RecordBusy: 2, ListEvery: 3,
-	ConfirmEach: 30, TokenEach: 60, TokenFew: 4, TokenMany: 40, MinRun: 12, MaxRun: 100, HoldFirst: 5, HoldMax: 20, HoldWindow: 200,
+	ConfirmEach: 30, TokenEach: 60, TokenFew: 4, TokenSegs: 2, MinRun: 12, MaxRun: 100, HoldFirst: 5, HoldMax: 20, HoldWindow: 200,
 }
 
 func newWorld() *world {
@@ -348,7 +349,7 @@ func (s *site) obs() Obs {
 		return o
 	}
 	o.Etcd = EtcdNoLeader
-	o.Term, o.Commit = e.term, uint64(e.commit)
+	o.Term, o.Commit, o.Segment = e.term, uint64(e.commit), e.segment
 	for _, l := range w.sites {
 		if !l.etcd.leads || (l != s && !w.joined()) {
 			continue

@@ -49,7 +49,7 @@ var classes = map[string]class{
 	"arbiter.HistoryEntry.Extra": dead, "arbiter.Version.tag": tagged,
 
 	"failover.Own.RecordID": text, "failover.Own.Generation": gen, "failover.Own.Nonces": nonce,
-	"failover.State.P": dead, "failover.State.Seen": gen, "failover.State.StopStart": start, "failover.State.NewID": id, "failover.State.Tidied": dead, "failover.State.TokenAt": dead,
+	"failover.State.P": dead, "failover.State.Seen": gen, "failover.State.StopStart": start, "failover.State.NewID": id, "failover.State.Tidied": dead, "failover.State.TokenAt": dead, "failover.State.TokenSeg": dead, "failover.Obs.Segment": dead,
 	// Read in the tick that sets them, or not at all; TestDeadFields checks that.
 	"failover.Obs.Start": dead, "failover.Obs.Leader": dead, "failover.Obs.Other": dead, "failover.Obs.Contact": dead, "failover.Obs.Peer": dead,
 	"failover.Obs.Learner": dead, "failover.Obs.Term": dead,

@@ -71,7 +71,7 @@ const (
 // Params are the agents' settings: whatever may be due is due after one tick, so
 // that every order of events is within a few moves. Confirmations and marks are
 // due when a move says so.
-var Params = failover.Params{ClaimAfter: 1, WakeAfter: 1, RecordIdle: 1, RecordBusy: 1, ListEvery: 1, ConfirmEach: never, TokenEach: never, TokenFew: 1, TokenMany: never}
+var Params = failover.Params{ClaimAfter: 1, WakeAfter: 1, RecordIdle: 1, RecordBusy: 1, ListEvery: 1, ConfirmEach: never, TokenEach: never, TokenFew: 1}
 
 // NewWorld is a pair that has just been started: both members have the first
 // entries, nobody leads, there is no record.

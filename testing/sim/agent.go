@@ -59,7 +59,7 @@ func params(cfg config) failover.Params {
 		ListEvery: 2, ConfirmEach: 20, MinRun: 12, MaxRun: 60, HoldMax: 12, HoldWindow: 100,
 	}
 	if cfg.renew {
-		p.TokenEach, p.TokenFew, p.TokenMany = 20, 2, 30
+		p.TokenEach, p.TokenFew = 20, 2
 	}
 	if cfg.hold {
 		p.HoldFirst = 3
