@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"io"
 	"math/big"
+	mrand "math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -198,12 +199,13 @@ func (c *cluster) ready(t *testing.T, addr string) string {
 
 func freePort(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for { // below the kernel's own range, whose ports go to whoever connects
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+mrand.IntN(22_000)))
+		if err == nil {
+			defer l.Close()
+			return l.Addr().String()
+		}
 	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 func write(t *testing.T, path, text string) {

@@ -63,6 +63,16 @@ func leaderClauses(rec editRecord, none, led, follows, lone Obs, mine, theirs ar
 	segments("a segment less", 10, 4, 3, true)
 	segments("segments, a tick less", 9, 5, 3, true)
 	segments("a segment less, before an ordinary one is due", 11, 4, 3, true)
+	add("renew: one segment will do", Leading, func(s *State) {
+		edit, _ := segs(10, 4, 3)
+		edit(s)
+		s.P.TokenSegs = 1
+	}, whole)
+	add("renew: done", Leading, func(s *State) {
+		edit, _ := segs(10, 5, 3)
+		edit(s)
+		s.Site = WriteToken
+	}, Event{Kind: TokenWritten, Outcome: Done, Token: baseData().Token})
 	add("renew: segments do not count", Leading, func(s *State) {
 		edit, _ := segs(10, 5, 3)
 		edit(s)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -51,6 +52,15 @@ type Site struct {
 	LogFile                string
 }
 
+// listen takes a port below the kernel's own range, whose ports go to whoever connects.
+func listen() net.Listener {
+	for {
+		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(22_000))); err == nil {
+			return l
+		}
+	}
+}
+
 // NewSite makes an empty place.
 func NewSite(t testing.TB, version string) *Site {
 	t.Helper()
@@ -60,12 +70,9 @@ func NewSite(t testing.TB, version string) *Site {
 		t.Fatal(err)
 	}
 	for _, u := range []*string{&s.Client, &s.Peer} {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		*u = "http://" + l.Addr().String()
+		l := listen()
 		defer l.Close()
+		*u = "http://" + l.Addr().String()
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
