@@ -48,7 +48,15 @@ var ErrRefused = errors.New("the model does not allow this trace")
 // Options widen what may happen between the lines.
 type Options struct {
 	Users bool // people add and remove members
+
+	wide int // the bounds are so many times as large; zero: once
 }
+
+func (o Options) times(bound int) int { return bound * max(o.wide, 1) }
+
+// wider is how much further is looked before a trace is refused: what is followed is a choice, and on a
+// machine that was slow the right one may look dear for long.
+const wider = 8
 
 // Check looks for a behaviour of the model that explains the lines. The error is ErrRefused with the first
 // line that none explains, and what each behaviour so far did instead.
@@ -56,6 +64,10 @@ func Check(ls []Line, o Options) (r Report, err error) {
 	if err := exact(ls); err != nil {
 		return r, fmt.Errorf("%w: %w", ErrRefused, err)
 	}
+	if r, err = inModel(ls, o); !errors.Is(err, ErrRefused) || o.wide > 0 {
+		return r, err
+	}
+	o.wide = wider
 	return inModel(ls, o)
 }
 
@@ -124,13 +136,13 @@ func explain(f *facts, o Options, front []*cand, n int, l *Line) (found []*cand,
 		}
 	}
 	// A behaviour that was dearer so far is not given up for that alone.
-	level := func(c *cand) int { return max(0, c.cost-base-patience) + c.price }
+	level := func(c *cand) int { return max(0, c.cost-base-o.times(patience)) + c.price }
 	for _, c := range front {
 		push(c, level(c))
 	}
 	best := -1
 	for cost := 0; cost < len(levels); cost++ {
-		if best >= 0 && cost > best+slack {
+		if best >= 0 && cost > best+o.times(slack) {
 			break
 		}
 		for k := 0; k < len(levels[cost]); k++ {
@@ -140,7 +152,7 @@ func explain(f *facts, o Options, front []*cand, n int, l *Line) (found []*cand,
 			} else {
 				seen[key] = true
 			}
-			if tries++; tries > maxTries {
+			if tries++; tries > o.times(maxTries) {
 				break
 			}
 			d := c.clone()
@@ -177,14 +189,14 @@ func explain(f *facts, o Options, front []*cand, n int, l *Line) (found []*cand,
 		}
 	}
 	slices.SortStableFunc(found, func(a, b *cand) int { return cmp.Compare(a.cost, b.cost) })
-	return thin(found), tries, whys
+	return o.thin(found), tries, whys
 }
 
 // thin keeps the cheapest behaviours, and of those that differ only in how far logs got, a few.
-func thin(found []*cand) (kept []*cand) {
+func (o Options) thin(found []*cand) (kept []*cand) {
 	n := map[uint64]int{}
 	for _, c := range found {
-		if k := c.kind(); n[k] < perKind && len(kept) < maxFront {
+		if k := c.kind(); n[k] < o.times(perKind) && len(kept) < o.times(maxFront) {
 			n[k]++
 			kept = append(kept, c)
 		}

@@ -9,7 +9,7 @@
 //
 //   - Exactly: failover.Step is given each event again, with the values of the trace, and must ask for
 //     the same actions, in the same phase, for the same reason.
-//   - In the model: a set of behaviours (at most 24) is followed from line to line. For a line, hidden moves
+//   - In the model: a set of behaviours (at most 24; before a trace is refused, 192) is followed from line to line. For a line, hidden moves
 //     are put in until the model's agent can make this very step: elections, messages, applied
 //     entries, crashes, cuts, clients' writes, the effects of actions that are out. The effect of an
 //     action lies anywhere between the line that asks for it and the line with its reply. What the
