@@ -127,6 +127,16 @@ func operations() []operation {
 // trace runs the surgeon on the WAL below dir, a member directory.
 func (op operation) trace(t testing.TB, b *before, dir string, f *systrace.Fault, env ...string) systrace.Result {
 	t.Helper()
+	r := op.traced(t, b, dir, f, env...)
+	if f != nil && !r.Fired {
+		t.Fatalf("%s: %s did not come up in %s", op.name, f, listed(r.Ops))
+	}
+	return r
+}
+
+// traced is trace, and the fault may not have come up.
+func (op operation) traced(t testing.TB, b *before, dir string, f *systrace.Fault, env ...string) systrace.Result {
+	t.Helper()
 	bin, err := surgeon()
 	if err != nil {
 		t.Fatal(err)
@@ -134,9 +144,6 @@ func (op operation) trace(t testing.TB, b *before, dir string, f *systrace.Fault
 	r, err := systrace.Run(systrace.Config{Path: bin, Args: op.args(filepath.Join(dir, "wal"), b), Env: append(env, op.env...), Root: dir, Reads: op.looks}, f)
 	if err != nil {
 		t.Fatal(err)
-	}
-	if f != nil && !r.Fired {
-		t.Fatalf("%s: %s did not come up in %s", op.name, f, listed(r.Ops))
 	}
 	return r
 }
