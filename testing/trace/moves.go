@@ -261,6 +261,10 @@ func (v *env) ends(c *cand, l *Line, each func(*cand)) {
 			}
 			v.attempt(c, fmt.Sprintf("%s of %s is carried out (%s)", a.Kind, string("ab"[l.Site]), how),
 				func(d *cand) bool { return v.effect(d, l.Site, slot, how) }, each)
+			if a.Kind == failover.WriteToken && how != explore.OK { // the other member's list may just have come so far
+				v.attempt(c, fmt.Sprintf("the leader's messages arrive, %s of %s is carried out (%s)", a.Kind, string("ab"[l.Site]), how),
+					func(d *cand) bool { return v.flow(&d.w) && v.effect(d, l.Site, slot, how) }, each)
+			}
 		}
 	}
 }
