@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"twok/arbiter"
+
+	"twok/arbiter/arbitertest"
 )
 
 // at is a register whose kubeconfig names server.
@@ -305,7 +307,7 @@ func TestTransport(t *testing.T) {
 			t.Errorf("%s:\nread %v\nswap %v\nwant %s, %q", what, err, err2, class, words)
 		}
 	}
-	both("nobody listens", at(t, "http://"+freePort(t), "", "token: t"), "unavailable", "nothing was sent")
+	both("nobody listens", at(t, "http://"+arbitertest.FreePort(), "", "token: t"), "unavailable", "nothing was sent")
 	both("no such host", at(t, "http://nowhere.invalid", "", "token: t"), "unavailable", "nothing was sent")
 
 	block := make(chan struct{})

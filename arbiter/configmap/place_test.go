@@ -8,6 +8,8 @@ import (
 	"go.uber.org/zap"
 
 	"twok/arbiter"
+
+	"twok/arbiter/arbitertest"
 )
 
 // Rules: none (circularity).
@@ -36,7 +38,7 @@ func TestPlace(t *testing.T) {
 	if (Place{}).Is([]byte("/"), 0) {
 		t.Error("no place is everywhere")
 	}
-	r := at(t, "http://"+freePort(t), "", "{}")
+	r := at(t, "http://"+arbitertest.FreePort(), "", "{}")
 	if _, err := r.Mark(t.Context()); arbiter.Class(err) != arbiter.ErrMisconfigured {
 		t.Errorf("a record is written over: %v", err)
 	}

@@ -18,7 +18,6 @@ import (
 	"fmt"
 	"io"
 	"math/big"
-	mrand "math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -148,7 +147,7 @@ func (c *cluster) up(t *testing.T, prefix string) {
 		t.Fatal(err)
 	}
 	if c.etcdURL == "" {
-		client, peer := freePort(t), freePort(t)
+		client, peer := arbitertest.FreePort(), arbitertest.FreePort()
 		c.etcd.start(t, filepath.Join(c.dir, "etcd.log"), bins[0], "--data-dir", filepath.Join(c.dir, "etcd"),
 			"--listen-client-urls", "http://"+client, "--advertise-client-urls", "http://"+client,
 			"--listen-peer-urls", "http://"+peer, "--initial-advertise-peer-urls", "http://"+peer,
@@ -159,7 +158,7 @@ func (c *cluster) up(t *testing.T, prefix string) {
 	tokens := filepath.Join(c.dir, "tokens.csv")
 	write(t, tokens, adminToken+",admin,1,system:masters\n")
 	c.prefix = prefix
-	addr := freePort(t)
+	addr := arbitertest.FreePort()
 	host, port, _ := strings.Cut(addr, ":")
 	c.argv = []string{bins[1],
 		"--etcd-servers", c.etcdURL, "--etcd-prefix", prefix,
@@ -194,17 +193,6 @@ func (c *cluster) ready(t *testing.T, addr string) string {
 			t.Fatalf("the apiserver is not ready: %d %s %v; it says:\n%s", code, body, err, text[max(0, len(text)-4000):])
 		}
 		time.Sleep(200 * time.Millisecond)
-	}
-}
-
-func freePort(t *testing.T) string {
-	t.Helper()
-	for { // below the kernel's own range, whose ports go to whoever connects
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+mrand.IntN(22_000)))
-		if err == nil {
-			defer l.Close()
-			return l.Addr().String()
-		}
 	}
 }
 

@@ -3,8 +3,6 @@ package etcd
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -67,17 +65,6 @@ func (m *member) url() string { return "http://" + m.client }
 // cluster is real etcds on loopback, which end with the test.
 type cluster struct{ members []*member }
 
-func freePort(t *testing.T) string {
-	t.Helper()
-	for { // below the kernel's own range, whose ports go to whoever connects
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(22_000)))
-		if err == nil {
-			defer l.Close()
-			return l.Addr().String()
-		}
-	}
-}
-
 // startCluster starts n members of a release and waits until each answers.
 func startCluster(t *testing.T, minor string, n int, args ...string) *cluster {
 	t.Helper()
@@ -88,7 +75,7 @@ func startCluster(t *testing.T, minor string, n int, args ...string) *cluster {
 	c := &cluster{}
 	var initial []string
 	for i := range n {
-		m := &member{name: fmt.Sprintf("a%d", i), client: freePort(t), peer: freePort(t), dir: t.TempDir(), bin: bin[0]}
+		m := &member{name: fmt.Sprintf("a%d", i), client: arbitertest.FreePort(), peer: arbitertest.FreePort(), dir: t.TempDir(), bin: bin[0]}
 		initial = append(initial, m.name+"=http://"+m.peer)
 		c.members = append(c.members, m)
 	}

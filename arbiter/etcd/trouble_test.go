@@ -80,9 +80,9 @@ func TestMemberKilledUnderStorm(t *testing.T) {
 func TestEndpointsInTrouble(t *testing.T) {
 	c := startCluster(t, "3.7", 3, "--strict-reconfig-check=false")
 	a, b, d := c.members[0], c.members[1], c.members[2]
-	gone := freePort(t)
+	gone := arbitertest.FreePort()
 	cl := client(t, a.url(), b.url(), d.url())
-	learner := &member{name: "learner", client: freePort(t), peer: freePort(t), dir: t.TempDir(), bin: a.bin}
+	learner := &member{name: "learner", client: arbitertest.FreePort(), peer: arbitertest.FreePort(), dir: t.TempDir(), bin: a.bin}
 	added := must[*clientv3.MemberAddResponse](t)(cl.MemberAddAsLearner(t.Context(), []string{"http://" + learner.peer}))
 	initial := fmt.Sprintf("learner=http://%s", learner.peer)
 	for _, m := range c.members {

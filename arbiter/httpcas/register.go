@@ -152,7 +152,7 @@ func (r *Register) CompareAndSwap(ctx context.Context, prev arbiter.Version, nex
 		return fail(arbiter.ErrMisconfigured, "the new value has %d bytes, at most %d", len(next), MaxValue)
 	}
 	if prev.Exists() {
-		if err := strongETag(prev.Tag()); err != nil { // R2
+		if err := arbiter.StrongETag(prev.Tag()); err != nil { // R2
 			return fail(arbiter.ErrConflict, "version %.80q is not one that this store gave: %w", prev.Tag(), err)
 		}
 	}
@@ -243,28 +243,8 @@ func (a answer) trustworthy() error {
 	if len(tags) != 1 {
 		return fmt.Errorf("the reply has %d ETags; the store must send one strong ETag (for lighttpd: set mimetype.assign and etag.use-*)", len(tags))
 	}
-	if err := strongETag(tags[0]); err != nil {
+	if err := arbiter.StrongETag(tags[0]); err != nil {
 		return fmt.Errorf("ETag %.80s: %w; a swap needs a strong one", tags[0], err)
-	}
-	return nil
-}
-
-// strongETag accepts a quoted tag of at least one character (RFC 9110, 8.8.3).
-func strongETag(tag string) error {
-	switch {
-	case strings.HasPrefix(tag, "W/"):
-		return errors.New("it is weak")
-	case len(tag) < 2 || tag[0] != '"' || tag[len(tag)-1] != '"':
-		return errors.New("it is not quoted")
-	case len(tag) == 2:
-		return errors.New("it is empty")
-	case len(tag) > 1024:
-		return errors.New("it is longer than 1024 bytes")
-	}
-	for _, c := range []byte(tag[1 : len(tag)-1]) {
-		if c <= ' ' || c == '"' || c == 0x7f {
-			return fmt.Errorf("it contains %q", c)
-		}
 	}
 	return nil
 }

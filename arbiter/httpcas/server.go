@@ -14,6 +14,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"twok/arbiter"
 )
 
 // ErrLocked: another process serves the directory (S6).
@@ -221,7 +223,7 @@ func precondition(h http.Header) (func(value, bool) bool, error) {
 	case len(none) == 1:
 		return func(_ value, exists bool) bool { return !exists }, nil
 	}
-	if err := strongETag(match[0]); err != nil {
+	if err := arbiter.StrongETag(match[0]); err != nil {
 		return nil, fmt.Errorf("If-Match: %.80s: %w; one strong tag is needed", match[0], err)
 	}
 	return func(v value, exists bool) bool { return exists && etag(v) == match[0] }, nil

@@ -131,7 +131,7 @@ func TestServerABA(t *testing.T) {
 			t.Fatal(resp.StatusCode)
 		}
 		tag := resp.Header.Get("ETag")
-		if tags[tag] || strongETag(tag) != nil {
+		if tags[tag] || arbiter.StrongETag(tag) != nil {
 			t.Errorf("tag %s", tag)
 		}
 		tags[tag] = true

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"twok/arbiter"
+
+	"twok/arbiter/arbitertest"
 )
 
 func className(err error) string {
@@ -297,9 +299,9 @@ func TestTransport(t *testing.T) {
 			t.Errorf("%s:\nread %v\nswap %v\nwant %s, %s, %q", what, err, err2, read, swap, words)
 		}
 	}
-	both("nobody listens", at(t, "http://"+freePort(t)), "unavailable", "unavailable", "nothing was sent")
+	both("nobody listens", at(t, "http://"+arbitertest.FreePort()), "unavailable", "unavailable", "nothing was sent")
 	both("no such host", at(t, "http://nowhere.invalid"), "unavailable", "unavailable", "nothing was sent")
-	none := open(t, Config{Bucket: bucket, Key: "pair", Endpoint: "http://" + freePort(t), PathStyle: true})
+	none := open(t, Config{Bucket: bucket, Key: "pair", Endpoint: "http://" + arbitertest.FreePort(), PathStyle: true})
 	both("no credentials", none, "misconfigured", "misconfigured", "AWS_PROFILE")
 
 	block := make(chan struct{})

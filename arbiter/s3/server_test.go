@@ -3,8 +3,6 @@ package s3
 import (
 	"bytes"
 	"context"
-	"fmt"
-	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -67,7 +65,7 @@ func startGateway(t *testing.T, args ...string) *gateway {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	g := &gateway{addr: freePort(t), scheme: "http", key: accessKey, secret: secretKey, log: filepath.Join(t.TempDir(), "log"),
+	g := &gateway{addr: arbitertest.FreePort(), scheme: "http", key: accessKey, secret: secretKey, log: filepath.Join(t.TempDir(), "log"),
 		env: []string{"ROOT_ACCESS_KEY=" + accessKey, "ROOT_SECRET_KEY=" + secretKey}}
 	g.argv = append(append([]string{bin[0], "--port", g.addr, "--quiet"}, args...), "posix", dir)
 	for _, a := range args {
@@ -109,17 +107,6 @@ func (g *gateway) start(t *testing.T) {
 		}
 		if time.Now().After(end) {
 			t.Fatal(err)
-		}
-	}
-}
-
-func freePort(t *testing.T) string {
-	t.Helper()
-	for { // below the kernel's own range, whose ports go to whoever connects
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(22_000)))
-		if err == nil {
-			defer l.Close()
-			return l.Addr().String()
 		}
 	}
 }

@@ -34,7 +34,7 @@ func TestS3rverIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	addr := freePort(t)
+	addr := arbitertest.FreePort()
 	host, port := addr[:len("127.0.0.1")], addr[len("127.0.0.1:"):]
 	g := &gateway{addr: addr, scheme: "http", log: t.TempDir() + "/log"}
 	g.argv = []string{node, "--no-deprecation", script[0], "-d", t.TempDir(), "-a", host, "-p", port, "--silent"}
@@ -43,11 +43,21 @@ func TestS3rverIsRefused(t *testing.T) {
 	admin := g.makeBucket(t)
 	var n atomic.Int64
 	var failed []string
-	for _, c := range arbitertest.Cases() {
-		err := c.Run(func() (arbitertest.Fixture, error) {
+	fine := []string{"absent", "values byte for byte", "read your write from a second client", "deadline"}
+	run := func(c arbitertest.Case) error {
+		return c.Run(func() (arbitertest.Fixture, error) {
 			f := g.fixture(admin, fmt.Sprintf("suite/%d", n.Add(1)))
 			return f, nil
 		})
+	}
+	for _, c := range arbitertest.Cases() {
+		err := run(c)
+		// On a busy machine s3rver now and then shows an object that is just being written as empty.
+		for range 4 {
+			if err != nil && slices.Contains(fine, c.Name) {
+				err = run(c)
+			}
+		}
 		var cannot *arbitertest.Cannot
 		switch {
 		case errors.As(err, &cannot):
@@ -65,11 +75,10 @@ func TestS3rverIsRefused(t *testing.T) {
 			t.Errorf("not caught by %q, but by %q", want, failed)
 		}
 	}
-	// What has nothing to do with conditions works: it is a server, not a ruin. (On a busy machine it
-	// shows an object that is just being written as empty, so "read your write" may fail.)
-	for _, fine := range []string{"absent", "deadline"} {
-		if slices.Contains(failed, fine) {
-			t.Errorf("%q failed too: is the server up?", fine)
+	// What has nothing to do with conditions works: it is a server, not a ruin.
+	for _, name := range fine {
+		if slices.Contains(failed, name) {
+			t.Errorf("%q failed too: is the server up?", name)
 		}
 	}
 }

@@ -71,30 +71,42 @@ func arbiterShowCommand() *cli.Command {
 21  unavailable: the store was not reached or is not serving
 22  misconfigured: this URL does not lead to a usable store
 23  unknown: any other error of the store`,
-		Flags: []cli.Flag{
-			arbiterFlag(),
-			&cli.BoolFlag{Name: "json", Usage: "print one JSON object {arbiter, version, words, record}"},
-			&cli.DurationFlag{Name: "timeout", Value: httpcas.DefaultTimeout, Usage: "give up after this `TIME`"},
-		},
-		Action: func(c *cli.Context) error {
-			if c.NArg() > 0 {
-				return usageError("twok arbiter show takes no argument, got %q", c.Args().First())
-			}
-			r, err := arbiterRegister(c.String("arbiter"))
-			if err != nil {
-				return err
-			}
-			ctx, cancel := context.WithTimeout(c.Context, c.Duration("timeout"))
-			defer cancel()
-			rec, data, v, err := readRecord(ctx, r)
-			if err != nil {
-				return err
-			}
+		Flags: recordFlags("print one JSON object {arbiter, version, words, record}"),
+		Action: withRecord(func(c *cli.Context, r arbiter.Register, rec arbiter.Record, data []byte, v arbiter.Version) error {
 			if c.Bool("json") {
 				return showJSON(c.App.Writer, r, words(rec, time.Now()), data, v)
 			}
 			return showTable(c.App.Writer, rec, time.Now())
-		},
+		}),
+	}
+}
+
+// recordFlags are those of a command that reads the record once.
+func recordFlags(json string) []cli.Flag {
+	return []cli.Flag{
+		arbiterFlag(),
+		&cli.BoolFlag{Name: "json", Usage: json},
+		&cli.DurationFlag{Name: "timeout", Value: httpcas.DefaultTimeout, Usage: "give up after this `TIME`"},
+	}
+}
+
+// withRecord reads the record and hands it to f.
+func withRecord(f func(c *cli.Context, r arbiter.Register, rec arbiter.Record, data []byte, v arbiter.Version) error) cli.ActionFunc {
+	return func(c *cli.Context) error {
+		if c.NArg() > 0 {
+			return usageError("twok arbiter %s takes no argument, got %q", c.Command.Name, c.Args().First())
+		}
+		r, err := arbiterRegister(c.String("arbiter"))
+		if err != nil {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(c.Context, c.Duration("timeout"))
+		defer cancel()
+		rec, data, v, err := readRecord(ctx, r)
+		if err != nil {
+			return err
+		}
+		return f(c, r, rec, data, v)
 	}
 }
 

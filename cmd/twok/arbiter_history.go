@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -11,7 +10,6 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"twok/arbiter"
-	"twok/arbiter/httpcas"
 )
 
 func arbiterHistoryCommand() *cli.Command {
@@ -23,25 +21,8 @@ between, is one entry with its first fork. The generation before the first entry
 that is still known.
 
 Exit codes: those of twok arbiter show.`, arbiter.HistoryLen),
-		Flags: []cli.Flag{
-			arbiterFlag(),
-			&cli.BoolFlag{Name: "json", Usage: "print a JSON array of {first, last, survivor, fork, forced, at}"},
-			&cli.DurationFlag{Name: "timeout", Value: httpcas.DefaultTimeout, Usage: "give up after this `TIME`"},
-		},
-		Action: func(c *cli.Context) error {
-			if c.NArg() > 0 {
-				return usageError("twok arbiter history takes no argument, got %q", c.Args().First())
-			}
-			r, err := arbiterRegister(c.String("arbiter"))
-			if err != nil {
-				return err
-			}
-			ctx, cancel := context.WithTimeout(c.Context, c.Duration("timeout"))
-			defer cancel()
-			rec, _, _, err := readRecord(ctx, r)
-			if err != nil {
-				return err
-			}
+		Flags: recordFlags("print a JSON array of {first, last, survivor, fork, forced, at}"),
+		Action: withRecord(func(c *cli.Context, _ arbiter.Register, rec arbiter.Record, _ []byte, _ arbiter.Version) error {
 			if c.Bool("json") {
 				return historyJSON(c.App.Writer, rec)
 			}
@@ -50,7 +31,7 @@ Exit codes: those of twok arbiter show.`, arbiter.HistoryLen),
 				return err
 			}
 			return historyTable(c.App.Writer, rec, time.Now())
-		},
+		}),
 	}
 }
 

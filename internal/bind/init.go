@@ -111,7 +111,12 @@ func (in *initer) find(ctx context.Context) error {
 	if in.c, err = in.Dialer.Once(url); err != nil {
 		return err
 	}
-	fail := func(err error) error { return errors.Join(err, in.c.Close()) }
+	fail := func(err error) error {
+		if err == nil {
+			return nil
+		}
+		return errors.Join(err, in.c.Close())
+	}
 	if in.list, err = in.c.MemberList(ctx); err != nil {
 		return fail(fmt.Errorf("member list of %s: %w: %w", url, ErrNoLeader, err))
 	}
@@ -121,20 +126,12 @@ func (in *initer) find(ctx context.Context) error {
 	pair, ok := PairOf(in.list.Members)
 	switch {
 	case ok:
-		return fail2(bothShow(ctx, in.Dialer, in.c, in.list, in.self, pair), in.c)
+		return fail(bothShow(ctx, in.Dialer, in.c, in.list, in.self, pair))
 	case len(in.list.Members) == 1 && !in.list.Members[0].IsLearner:
 		in.alone = true
 		return nil
 	}
 	return fail(fmt.Errorf("%w: %d members, %d of them learners", ErrNotAPair, len(in.list.Members), learners(in.list.Members)))
-}
-
-// fail2 closes c if there is an error.
-func fail2(err error, c *clientv3.Client) error {
-	if err == nil {
-		return nil
-	}
-	return errors.Join(err, c.Close())
 }
 
 func learners(ms []*pb.Member) (n int) {

@@ -53,8 +53,12 @@ func (w *World) member(i int, a *failover.Action, how How, e *failover.Event) bo
 		x = Entry{Kind: AddLearner, ID: w.IDs + 1, Site: uint8(i)}
 	case failover.Promote:
 		x.Kind = Promote
-		if p := c.find(a.ID); p == nil || !p.Learner || n.Match[i] == 0 || n.Match[i] < len(n.Log)-1 {
+		p := c.find(a.ID)
+		if p == nil || n.Match[i] == 0 || n.Match[i] < len(n.Log)-1 {
 			return false // etcd promotes at 90 % of the log
+		}
+		if !p.Learner && how != Lose {
+			return false // etcd proposes it all the same, and rejects it when it applies it: the answer is an error
 		}
 	case failover.RemoveLearner:
 		if c.find(a.ID) == nil {
