@@ -36,7 +36,7 @@ func arbiterCommand() *cli.Command {
 		Name:  "arbiter",
 		Usage: "serve or look at the record that decides who survives",
 		Description: "The record is one value in a store with an atomic compare-and-swap, named by a URL:\n" +
-			"http[s]://HOST[:PORT]/NAME\ns3://BUCKET/KEY[?region=…&endpoint=…&path-style=true]\netcd://HOST:PORT[,HOST:PORT…]/KEY[?tls=true]\n\n" + arbiterEnvironment,
+			"http[s]://HOST[:PORT]/NAME\ns3://BUCKET/KEY[?region=…&endpoint=…&path-style=true]\netcd://HOST:PORT[,HOST:PORT…]/KEY[?tls=true]\nconfigmap://NAMESPACE/NAME\n\n" + arbiterEnvironment,
 		Subcommands: []*cli.Command{
 			arbiterServeCommand(),
 			arbiterInitCommand(),
