@@ -96,7 +96,7 @@ type Change struct {
 }
 
 // maxPast is how many such changes are kept one by one.
-const maxPast = 4
+const maxPast = 8
 
 // Past sums up the applied changes that are still in the log (P5). A third voter
 // that came and went leaves the names of the pair as they were, and yet it may still elect a
@@ -112,29 +112,47 @@ type PlacedChange struct {
 	Index, Term uint64
 }
 
-// FoldPast takes the changes of the log up to the applied index, oldest first. An
-// addition that etcd rejected has left its ID neither in the applied configuration nor among the removed.
+// standing is what the log has said of one ID so far.
+type standing uint8
+
+const (
+	unheard standing = iota
+	learning
+	voting
+	left
+)
+
+// FoldPast takes the changes of the log up to the applied index, oldest first. One that
+// etcd rejected is in the log too, and changed nothing: an addition's ID is then neither in
+// the applied configuration nor among the removed; a promotion was of no learner (two promotions
+// can be on their way at once), a removal of nobody.
 func FoldPast(applied []ConfMember, removed []uint64, changes []PlacedChange) Past {
 	var p Past
-	learners := map[uint64]bool{}
+	is := map[uint64]standing{}
 	for _, c := range changes {
 		known := slices.Contains(removed, c.ID) || slices.ContainsFunc(applied, func(m ConfMember) bool { return m.ID == c.ID })
+		was := is[c.ID]
 		switch {
-		case c.Kind == ChangeUpdate || (!known && c.Kind != ChangeUnknown):
+		case c.Kind == ChangeUnknown:
+			c.ID = 0 // nobody's
+		case !known || c.Kind == ChangeUpdate:
 			continue
-		case c.Kind == ChangeAddLearner:
-			learners[c.ID] = true
+		case c.Kind == ChangeAddLearner && was == unheard:
+			is[c.ID] = learning
 			continue
-		case c.Kind == ChangeRemove && learners[c.ID]:
-			continue
+		case c.Kind == ChangeAdd && was == unheard, c.Kind == ChangePromote && was == learning:
+			is[c.ID] = voting
+		case c.Kind == ChangeRemove && was != left:
+			is[c.ID] = left
+			if was == learning {
+				continue
+			}
+		default:
+			continue // rejected
 		}
-		delete(learners, c.ID)
 		p.More = p.Newest[maxPast-1].Index
 		copy(p.Newest[1:], p.Newest[:])
 		p.Newest[0] = Change{Index: c.Index, Term: c.Term, ID: c.ID, Gone: c.Kind == ChangeRemove}
-		if c.Kind == ChangeUnknown {
-			p.Newest[0].ID = 0 // nobody's
-		}
 	}
 	return p
 }

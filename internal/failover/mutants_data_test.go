@@ -30,6 +30,9 @@ func TestFoldPastExact(t *testing.T) {
 	change := func(k ConfChangeKind, id uint64) ConfChange { return ConfChange{Kind: k, ID: id} }
 	add := func(id uint64) ConfChange { return change(ChangeAdd, id) }
 	remove := func(id uint64) ConfChange { return change(ChangeRemove, id) }
+	learner := func(id uint64) ConfChange { return change(ChangeAddLearner, id) }
+	promote := func(id uint64) ConfChange { return change(ChangePromote, id) }
+	unknown := func(n int) []ConfChange { return slices.Repeat([]ConfChange{change(ChangeUnknown, idB)}, n) }
 	newest := func(more uint64, cs ...Change) (p Past) {
 		copy(p.Newest[:], cs)
 		p.More = more
@@ -46,10 +49,31 @@ func TestFoldPastExact(t *testing.T) {
 			newest(0, Change{Index: 71, Term: 5}, Change{Index: 70, Term: 5})},
 		{"a promoted learner's removal", []ConfChange{change(ChangeAddLearner, idC), change(ChangePromote, idC), remove(idC)},
 			newest(0, Change{72, 5, idC, true}, Change{71, 5, idC, false})},
-		{"as many as are kept", []ConfChange{add(idC), remove(idC), add(0xd), remove(0xd)},
-			newest(0, Change{73, 5, 0xd, true}, Change{72, 5, 0xd, false}, Change{71, 5, idC, true}, Change{70, 5, idC, false})},
-		{"two more", []ConfChange{add(idC), remove(idC), add(0xd), remove(0xd), add(0xe), remove(0xe)},
-			newest(71, Change{75, 5, 0xe, true}, Change{74, 5, 0xe, false}, Change{73, 5, 0xd, true}, Change{72, 5, 0xd, false})},
+		{"as many as are kept", unknown(maxPast), func() (p Past) {
+			for i := range p.Newest {
+				p.Newest[i] = Change{Index: 77 - uint64(i), Term: 5}
+			}
+			return p
+		}()},
+		{"two more", unknown(maxPast + 2), func() (p Past) {
+			for i := range p.Newest {
+				p.Newest[i] = Change{Index: 79 - uint64(i), Term: 5}
+			}
+			p.More = 71
+			return p
+		}()},
+		{"a learner's removal", []ConfChange{learner(idC), remove(idC)}, Past{}},
+		{"a promotion of a voter", []ConfChange{learner(idB), promote(idB), promote(idB)}, newest(0, Change{71, 5, idB, false})},
+		{"a promotion of one that is not seen to be a learner", []ConfChange{promote(idB)}, Past{}},
+		{"a promotion of one that is gone", []ConfChange{learner(idC), promote(idC), remove(idC), promote(idC)},
+			newest(0, Change{72, 5, idC, true}, Change{71, 5, idC, false})},
+		{"a promotion of a removed learner", []ConfChange{learner(idC), remove(idC), promote(idC)}, Past{}},
+		{"added twice", []ConfChange{add(idB), add(idB)}, newest(0, Change{70, 5, idB, false})},
+		{"added as a learner when it is a voter, and removed", []ConfChange{add(idC), learner(idC), remove(idC)},
+			newest(0, Change{72, 5, idC, true}, Change{70, 5, idC, false})},
+		{"added when it is a learner", []ConfChange{learner(idB), add(idB), promote(idB)}, newest(0, Change{72, 5, idB, false})},
+		{"added when it is gone", []ConfChange{remove(idC), add(idC), learner(idC), remove(idC)}, newest(0, Change{70, 5, idC, true})},
+		{"removed twice", []ConfChange{remove(idC), remove(idC)}, newest(0, Change{70, 5, idC, true})},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if got := FoldPast(pair, gone, placed(70, 5, c.changes...)); got != c.want {
@@ -61,10 +85,16 @@ func TestFoldPastExact(t *testing.T) {
 
 // Rules: P5.
 func TestCrowded(t *testing.T) {
-	gone := []uint64{idC, 0xd}
+	gone := []uint64{idC, 0xd, 0x20}
 	add := func(id uint64) ConfChange { return ConfChange{Kind: ChangeAdd, ID: id} }
+	learner := func(id uint64) ConfChange { return ConfChange{Kind: ChangeAddLearner, ID: id} }
 	promote := func(id uint64) ConfChange { return ConfChange{Kind: ChangePromote, ID: id} }
 	remove := func(id uint64) ConfChange { return ConfChange{Kind: ChangeRemove, ID: id} }
+	turns := []ConfChange{remove(0x20)} // one after the other, maxPast+1 in all
+	for id := uint64(0x21); len(turns) <= maxPast; id++ {
+		turns = append(turns, add(id), remove(id))
+		gone = append(gone, id)
+	}
 	alone, pair := Voters{Count: 1, IDs: [2]uint64{idA}}, Voters{Count: 2, IDs: [2]uint64{idA, idB}}
 	for _, c := range []struct {
 		name    string
@@ -77,14 +107,18 @@ func TestCrowded(t *testing.T) {
 		{"the own promotion", pair, placed(70, 5, promote(idA)), false},
 		{"the own removal", alone, placed(70, 5, remove(idA)), true},
 		{"not understood, alone", alone, placed(70, 5, ConfChange{Kind: ChangeUnknown, ID: idB}), true},
-		{"promoted twice", pair, placed(70, 5, promote(idB), promote(idB)), false},
-		{"promoted twice, then a third voter", pair, placed(70, 5, promote(idB), promote(idB), add(idC), remove(idC)), true},
+		{"promoted twice", pair, placed(70, 5, learner(idB), promote(idB), promote(idB)), false},
+		{"promoted twice, then a third voter", pair, placed(70, 5, learner(idB), promote(idB), promote(idB), add(idC), remove(idC)), true},
 		{"removed twice", alone, placed(70, 5, remove(idC), remove(idC)), false},
-		{"removed twice, then the other returns", pair, placed(70, 5, remove(idC), remove(idC), promote(idB)), false},
-		{"a third voter that stays", Voters{Count: 3, IDs: [2]uint64{idA, idB}}, placed(70, 5, promote(idB), add(idC)), true},
+		{"removed twice, then the other returns", pair, placed(70, 5, remove(idC), remove(idC), learner(idB), promote(idB)), false},
+		{"a third voter, then the other's second promotion", pair, placed(70, 5, add(idC), remove(idC), promote(idB)), true},
+		{"a third voter, then the second promotion of another one that came", pair,
+			placed(58, 5, learner(idB), promote(idB), learner(idC), promote(idC), remove(idC), promote(idB)), true},
+		{"a third voter that stays", Voters{Count: 3, IDs: [2]uint64{idA, idB}}, placed(70, 5, learner(idB), promote(idB), add(idC)), true},
 		{"three voters, of which two are kept", Voters{Count: 3, IDs: [2]uint64{idA, idB}}, nil, false},
-		{"more changes than are kept, the newest of them at the index", pair, placed(60, 5, promote(idB), promote(idB), promote(idB), promote(idB), promote(idB)), false},
-		{"the newest of them after it", pair, placed(61, 5, promote(idB), promote(idB), promote(idB), promote(idB), promote(idB)), true},
+		{"as many changes as are kept, one after the other", alone, placed(61, 5, turns[:maxPast]...), false},
+		{"one more, at the index", alone, placed(60, 5, turns...), false},
+		{"one more, after it", alone, placed(61, 5, turns...), true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := FoldPast(pairOf(idA, idB), gone, c.changes)

@@ -35,9 +35,9 @@ func TestThirdVoterThatCameAndWent(t *testing.T) {
 		*r = namedRecord()
 		r.ClaimEnd, r.Fork = arbiter.Position{Index: 60, Term: 4}, arbiter.Position{Index: 61, Term: 5}
 	}
-	var many []ConfChange
-	for range maxPast + 1 {
-		many = append(many, add(idB), remove(idC))
+	var many []ConfChange // one after the other, so that only their number is in the way
+	for id := uint64(0x20); len(many) <= maxPast; id++ {
+		many, gone = append(many, add(id), remove(id)), append(gone, id)
 	}
 	for _, c := range []struct {
 		name    string
@@ -56,12 +56,15 @@ func TestThirdVoterThatCameAndWent(t *testing.T) {
 		{"a change that is not understood", byToken, pair, placed(70, 5, ConfChange{Kind: ChangeUnknown, ID: idB}), TokenOutlived},
 		{"the token left the log", func(_ *arbiter.Record, d *Data) { d.TokenIndex = 0 }, pair, nil, LogCompacted},
 		{"and so did a third voter's removal", func(_ *arbiter.Record, d *Data) { d.TokenIndex = 0 }, pair, placed(30, 4, remove(idC)), LogCompacted},
-		{"more than is kept", byToken, pair, placed(70, 5, many...), TokenOutlived},
+		{"more than is kept", byName, pairOf(idA), placed(70, 7, many...), TokenOutlived},
+		{"as many as are kept", byName, pairOf(idA), placed(70, 7, many[:maxPast]...), None},
 		{"more than is kept, before the token", func(_ *arbiter.Record, d *Data) { d.TokenIndex = 90 }, pair, placed(70, 5, many...), None},
 
 		{"by name: the claim's own removals", byName, pairOf(idA), placed(61, 5, remove(idC), remove(idD)), None},
 		{"by name: the member that returns", byName, pair, placed(62, 7, learner(idB), promote(idB)), None},
-		{"by name: a third beside it", byName, pair, placed(62, 7, promote(idB), add(idC), remove(idC)), TokenOutlived},
+		{"a second promotion of the other, which etcd rejected", byToken, pair, placed(70, 5, promote(idB)), None},
+		{"a third voter before such a second promotion", byToken, pair, placed(70, 5, add(idC), remove(idC), promote(idB)), TokenOutlived},
+		{"by name: a third beside it", byName, pair, placed(62, 7, learner(idB), promote(idB), add(idC), remove(idC)), TokenOutlived},
 		{"by name: one after the other", byName, pairOf(idA), placed(62, 7, add(idC), remove(idC), add(idD), remove(idD)), None},
 		{"by name: two at a time", byName, pairOf(idA), placed(62, 7, add(idC), add(idD), remove(idD), remove(idC)), TokenOutlived},
 		{"by name: before the claim", byName, pairOf(idA), placed(40, 4, add(idC), add(idD), remove(idD), remove(idC)), None},
