@@ -135,7 +135,7 @@ func FoldPast(applied []ConfMember, removed []uint64, changes []PlacedChange) Pa
 		switch {
 		case c.Kind == ChangeUnknown:
 			c.ID = 0 // nobody's
-		case !known || c.Kind == ChangeUpdate:
+		case !known:
 			continue
 		case c.Kind == ChangeAddLearner && was == unheard:
 			is[c.ID] = learning
@@ -148,7 +148,7 @@ func FoldPast(applied []ConfMember, removed []uint64, changes []PlacedChange) Pa
 				continue
 			}
 		default:
-			continue // rejected
+			continue // an update, or rejected
 		}
 		p.More = p.Newest[maxPast-1].Index
 		copy(p.Newest[1:], p.Newest[:])
@@ -188,9 +188,9 @@ func (p Past) crowded(self uint64, applied Voters, since uint64, own func(Change
 		if len(others) > 1 {
 			return true
 		}
-		if i := slices.Index(others, c.ID); c.Gone && i >= 0 {
-			others = slices.Delete(others, i, i+1)
-		} else if !c.Gone && i < 0 {
+		if c.Gone {
+			others = slices.DeleteFunc(others, func(id uint64) bool { return id == c.ID })
+		} else {
 			others = append(others, c.ID)
 		}
 	}

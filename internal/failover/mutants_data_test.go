@@ -104,7 +104,7 @@ func TestCrowded(t *testing.T) {
 	}{
 		{"a removal at the very index", pair, placed(60, 5, remove(idC)), false},
 		{"a removal after it", pair, placed(61, 5, remove(idC)), true},
-		{"the own promotion", pair, placed(70, 5, promote(idA)), false},
+		{"the own promotion", pair, placed(70, 5, learner(idA), promote(idA)), false},
 		{"the own removal", alone, placed(70, 5, remove(idA)), true},
 		{"not understood, alone", alone, placed(70, 5, ConfChange{Kind: ChangeUnknown, ID: idB}), true},
 		{"promoted twice", pair, placed(70, 5, learner(idB), promote(idB), promote(idB)), false},
