@@ -257,11 +257,7 @@ func (r *AuditReport) hashesOnce(ctx context.Context, members []AuditMember) err
 	var compact []int64
 	hashes := map[string]uint32{}
 	for _, m := range members {
-		cfg, err := m.TLS.Client()
-		if err != nil {
-			return fmt.Errorf("%s: %w", m.Name, err)
-		}
-		h, c, err := hashKV(ctx, cfg, m.PeerURL, r.Revision)
+		h, c, err := m.HashKV(ctx, r.Revision)
 		if err != nil {
 			return fmt.Errorf("%s: %w", m.Name, err)
 		}
@@ -283,6 +279,15 @@ func (r *AuditReport) hashesOnce(ctx context.Context, members []AuditMember) err
 // leader answer as well. A revision that the member does not have yet is an error.
 func HashKV(ctx context.Context, peerURL string, revision int64) (hash uint32, compactRevision int64, err error) {
 	return hashKV(ctx, nil, peerURL, revision)
+}
+
+// HashKV is HashKV of this member, over TLS if it has it.
+func (m AuditMember) HashKV(ctx context.Context, revision int64) (hash uint32, compactRevision int64, err error) {
+	cfg, err := m.TLS.Client()
+	if err != nil {
+		return 0, 0, err
+	}
+	return hashKV(ctx, cfg, m.PeerURL, revision)
 }
 
 func hashKV(ctx context.Context, cfg *tls.Config, peerURL string, revision int64) (hash uint32, compactRevision int64, err error) {

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"time"
 
@@ -53,6 +54,8 @@ type Config struct {
 	EtcdOf map[string]Binaries
 	// TLS makes etcd's ports https. Nil: plain text.
 	TLS *TLS
+	// Place is where the sites are. Nil: on loopback, with Network in between.
+	Place *Place
 	// EtcdFlags are added at both sites.
 	EtcdFlags []string
 
@@ -64,7 +67,7 @@ type Config struct {
 	// Register reads the record for Whole. Nil: an HTTP register at Arbiter.
 	Register arbiter.Register
 	// CutArbiter leads the agents to the arbiter through the network, so that
-	// Network.Cut("a", ArbiterSite) and back reach it. Not for https.
+	// Network.Cut("a", ArbiterSite) and back reach it. Not for https; a Place needs none.
 	CutArbiter bool
 	// ClaimAfter, HeadStart and Tick of the agents; zero: their defaults.
 	ClaimAfter, HeadStart, Tick time.Duration
@@ -107,7 +110,7 @@ func NewCluster(cfg Config) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := newProcs()
+	p, err := newProcs(cfg.Place)
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +123,7 @@ func NewCluster(cfg Config) (*Cluster, error) {
 
 func (c *Cluster) layout(ports []int) error {
 	if c.cfg.Mode != Plain && c.Arbiter == "" {
-		addr := fmt.Sprintf("127.0.0.1:%d", ports[6])
+		addr := joinPort(c.cfg.Place.host(ArbiterSite), ports[6])
 		dir := filepath.Join(c.cfg.Dir, "arbiter")
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return err
@@ -135,6 +138,7 @@ func (c *Cluster) layout(ports []int) error {
 		}
 	}
 	for i, name := range Sites {
+		host := c.cfg.Place.host(name)
 		s := &Site{
 			Name: name, c: c,
 			Dir:       filepath.Join(c.cfg.Dir, name),
@@ -142,14 +146,22 @@ func (c *Cluster) layout(ports []int) error {
 			EtcdLog:   filepath.Join(c.cfg.Dir, name, "etcd.log"),
 			AgentLog:  filepath.Join(c.cfg.Dir, name, "agent.log"),
 			Trace:     filepath.Join(c.cfg.Dir, name, "trace.jsonl"),
-			ClientURL: fmt.Sprintf("%s://127.0.0.1:%d", c.cfg.TLS.scheme(), ports[3*i]),
-			PeerURL:   fmt.Sprintf("%s://127.0.0.1:%d", c.cfg.TLS.scheme(), ports[3*i+1]),
-			HealthURL: fmt.Sprintf("http://127.0.0.1:%d/health", ports[3*i+2]),
-			health:    fmt.Sprintf("127.0.0.1:%d", ports[3*i+2]),
+			ClientURL: c.cfg.TLS.scheme() + "://" + joinPort(host, ports[3*i]),
+			PeerURL:   c.cfg.TLS.scheme() + "://" + joinPort(host, ports[3*i+1]),
+			HealthURL: "http://" + joinPort(host, ports[3*i+2]) + "/health",
+			health:    joinPort(host, ports[3*i+2]),
 			arbiter:   c.Arbiter,
 		}
 		if err := os.MkdirAll(s.Dir, 0o700); err != nil {
 			return err
+		}
+		if c.cfg.Mode == External {
+			s.restarter = newRestarter(s.runEtcd)
+		}
+		c.sites[name] = s
+		if c.cfg.Place != nil {
+			s.AdvertisedClientURL, s.AdvertisedPeerURL = s.ClientURL, s.PeerURL
+			continue
 		}
 		other := Sites[1-i]
 		for _, p := range []struct {
@@ -175,10 +187,6 @@ func (c *Cluster) layout(ports []int) error {
 			}
 			s.arbiter = via
 		}
-		if c.cfg.Mode == External {
-			s.restarter = newRestarter(s.runEtcd)
-		}
-		c.sites[name] = s
 	}
 	return nil
 }
@@ -338,6 +346,8 @@ func (s *Site) Status(ctx context.Context) (*clientv3.StatusResponse, error) {
 	defer cancel()
 	return cl.Status(ctx, s.ClientURL)
 }
+
+func joinPort(host string, port int) string { return net.JoinHostPort(host, strconv.Itoa(port)) }
 
 // freePorts returns n ports of 127.0.0.1 on which nobody listens, outside the
 // range from which the kernel takes the ports of outgoing connections: a member

@@ -343,7 +343,7 @@ func TestLeaderAndKill(t *testing.T) {
 // Rules: none (the laboratory itself).
 func TestGuard(t *testing.T) {
 	if dir := os.Getenv("LAB_GUARD_CHILD"); dir != "" {
-		p, err := newProcs()
+		p, err := newProcs(nil)
 		if err != nil {
 			t.Fatal(err)
 		}

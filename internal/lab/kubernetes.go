@@ -97,7 +97,7 @@ users: [{name: admin, user: {tokenFile: %q}}]
 		"--authorization-mode", "Node,RBAC", "--token-auth-file", in("tokens.csv"), "--service-cluster-ip-range", "10.0.0.0/24",
 		"--service-account-issuer", "https://kubernetes.invalid", "--service-account-key-file", in("server.pem"), "--service-account-signing-key-file", in("server.key"),
 	}
-	if k.procs, err = newProcs(); err == nil {
+	if k.procs, err = newProcs(nil); err == nil {
 		err = k.Start(ctx)
 	}
 	if err != nil {

@@ -25,6 +25,7 @@ const marker = "TWOK_LAB="
 // end of a pipe, ends them if this program dies without having done so.
 type procs struct {
 	id    string
+	place *Place
 	guard *exec.Cmd
 	pipe  io.WriteCloser
 
@@ -40,10 +41,10 @@ for round in 1 2 3 4 5 6 7 8 9 10; do
 	sleep 0.1
 done 2>/dev/null`
 
-func newProcs() (*procs, error) {
+func newProcs(place *Place) (*procs, error) {
 	var raw [8]byte
 	rand.Read(raw[:])
-	p := &procs{id: hex.EncodeToString(raw[:])}
+	p := &procs{id: hex.EncodeToString(raw[:]), place: place}
 	p.guard = exec.Command("sh", "-c", guardScript, marker+p.id)
 	p.guard.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	var err error
@@ -78,7 +79,7 @@ func (p *procs) start(site, logPath string, env []string, argv ...string) (*proc
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Env = append(append(os.Environ(), env...), marker+p.id+"/"+site)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := cmd.Start(); err != nil {
+	if err := p.place.in(site, cmd.Start); err != nil {
 		return nil, fmt.Errorf("start %s: %w", argv[0], err)
 	}
 	x := &proc{cmd: cmd, done: make(chan struct{})}

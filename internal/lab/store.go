@@ -37,6 +37,11 @@ type Store struct {
 // StartStore starts a store with its data in dir, which is created if needed. Tools
 // that are missing are built, which log tells.
 func StartStore(ctx context.Context, kind, dir string, log io.Writer) (*Store, error) {
+	return StartStoreAt(ctx, kind, dir, log, nil)
+}
+
+// StartStoreAt is StartStore in the place's ArbiterSite; nil: on loopback.
+func StartStoreAt(ctx context.Context, kind, dir string, log io.Writer, place *Place) (*Store, error) {
 	fail := func(err error) (*Store, error) {
 		return nil, fmt.Errorf("start the %s store in %s: %w", kind, dir, err)
 	}
@@ -51,7 +56,7 @@ func StartStore(ctx context.Context, kind, dir string, log io.Writer) (*Store, e
 	if err != nil {
 		return fail(err)
 	}
-	addr, peer := fmt.Sprintf("127.0.0.1:%d", ports[0]), fmt.Sprintf("127.0.0.1:%d", ports[1])
+	addr, peer := joinPort(place.host(ArbiterSite), ports[0]), joinPort("127.0.0.1", ports[1])
 	s := &Store{kind: kind, addr: addr, Log: filepath.Join(dir, "store.log")}
 	data := filepath.Join(dir, "store")
 	switch kind {
@@ -84,7 +89,7 @@ func StartStore(ctx context.Context, kind, dir string, log io.Writer) (*Store, e
 		s.URL = "etcd://" + addr + "/pair"
 	}
 	s.health = "http://" + addr + "/health"
-	if s.procs, err = newProcs(); err != nil {
+	if s.procs, err = newProcs(place); err != nil {
 		return fail(err)
 	}
 	if err := s.Start(ctx); err != nil {
@@ -96,7 +101,7 @@ func StartStore(ctx context.Context, kind, dir string, log io.Writer) (*Store, e
 // Start starts the store after Kill and waits until it serves.
 func (s *Store) Start(ctx context.Context) error {
 	var err error
-	if s.proc, err = s.procs.start("store", s.Log, s.env, s.argv...); err != nil {
+	if s.proc, err = s.procs.start(ArbiterSite, s.Log, s.env, s.argv...); err != nil {
 		return err
 	}
 	for {
@@ -121,7 +126,7 @@ func (s *Store) Start(ctx context.Context) error {
 }
 
 // Kill ends the store by SIGKILL.
-func (s *Store) Kill() error { return s.procs.kill("store") }
+func (s *Store) Kill() error { return s.procs.kill(ArbiterSite) }
 
 // Close ends the store. Its data stay.
 func (s *Store) Close() error { return s.procs.close() }
