@@ -3,6 +3,7 @@ package etcd
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"net"
 	"strconv"
@@ -32,6 +33,9 @@ type Config struct {
 	Key string
 	// TLS of the connections; nil is plain text.
 	TLS *tls.Config
+	// Roots are the authorities, asked for each connection, so that a changed file is noticed. nil: those of
+	// TLS. Without TLS it is not asked.
+	Roots func() *x509.CertPool
 	// Login returns the user and password, and is asked at every login, so that a
 	// changed file is noticed. nil: no login; a client certificate may be one.
 	Login func() (user, password string, err error)

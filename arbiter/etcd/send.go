@@ -118,13 +118,16 @@ func (r *Register) sendTo(ctx context.Context, endpoint string, shares int, o op
 
 // dial makes a client of one endpoint. It does not connect yet.
 func (r *Register) dial(endpoint string, w *watcher) (*clientv3.Client, error) {
-	scheme := "http://"
-	if r.cfg.TLS != nil {
+	scheme, secure := "http://", r.cfg.TLS.Clone()
+	if secure != nil {
 		scheme = "https://"
+		if r.cfg.Roots != nil {
+			secure.RootCAs = r.cfg.Roots()
+		}
 	}
 	return clientv3.New(clientv3.Config{
 		Endpoints:       []string{scheme + endpoint},
-		TLS:             r.cfg.TLS.Clone(),
+		TLS:             secure,
 		Logger:          zap.NewNop(),
 		MaxUnaryRetries: 1, // attempts, not retries: 1 is none (R1)
 		DialOptions: []grpc.DialOption{

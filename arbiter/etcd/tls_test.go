@@ -19,6 +19,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -98,7 +99,7 @@ func (a authority) config(t *testing.T, client string, valid time.Duration) *tls
 
 // TLS with client certificates whose common name is the user, and each way in
 // which it goes wrong, with words that say what to do.
-// Rules: P1; F11.
+// Rules: P1; F11, F12.
 func TestTLS(t *testing.T) {
 	good, stranger := newAuthority(t), newAuthority(t)
 	cert, key, ca := good.files(t, "server", time.Hour)
@@ -145,6 +146,17 @@ func TestTLS(t *testing.T) {
 	alert("an expired client certificate", with(good.config(t, "twok", -time.Hour)))
 	alert("a stranger's client certificate", with(&tls.Config{RootCAs: good.config(t, "", 0).RootCAs, Certificates: stranger.config(t, "twok", time.Hour).Certificates}))
 	both("another authority", with(stranger.config(t, "", 0)), arbiter.ErrMisconfigured, "CA file")
+	var roots atomic.Pointer[x509.CertPool]
+	late := good.config(t, "twok", time.Hour)
+	trusted := late.RootCAs
+	late.RootCAs = trusted.Clone() // TLS has its own, which do not count
+	roots.Store(stranger.config(t, "", 0).RootCAs)
+	asked := open(t, Config{Endpoints: []string{addr}, Key: "pair/1", TLS: late, Roots: roots.Load})
+	both("authorities that are asked for", asked, arbiter.ErrMisconfigured, "CA file")
+	roots.Store(trusted) // F12: a changed file
+	if value, _, err := asked.Read(t.Context()); err != nil || string(value) != "x" {
+		t.Errorf("with the authorities changed: %q, %v", value, err)
+	}
 	both("no TLS", open(t, Config{Endpoints: []string{addr}, Key: "k"}), arbiter.ErrUnavailable, "TLS")
 	if value, now, err := r.Read(t.Context()); err != nil || string(value) != "x" || now != v {
 		t.Errorf("at the end: %q %v", value, err)

@@ -17,6 +17,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,14 +25,14 @@ import (
 	"twok/arbiter/arbitertest"
 )
 
-// authority signs certificates for 127.0.0.1.
+// authority signs certificates for 127.0.0.1, or for at.
 type authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 	pool *x509.CertPool
 }
 
-func (a *authority) sign(t *testing.T, valid time.Duration) tls.Certificate {
+func (a *authority) sign(t *testing.T, valid time.Duration, at ...net.IP) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -42,6 +43,9 @@ func (a *authority) sign(t *testing.T, valid time.Duration) tls.Certificate {
 		NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(valid), BasicConstraintsValid: true,
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	if len(at) > 0 {
+		c.IPAddresses = at
 	}
 	parent, by := a.cert, a.key
 	if parent == nil {
@@ -123,7 +127,12 @@ func TestSecuredConformance(t *testing.T) {
 				key := fmt.Sprintf("suite/%d", n)
 				addr := hs.Listener.Addr().String()
 				via := func(addr, header string) (arbiter.Register, error) {
-					return New(Config{URL: scheme + "://" + addr + "/" + key, TLS: client, Authorization: func() (string, error) { return header, nil }})
+					cfg := Config{URL: scheme + "://" + addr + "/" + key, TLS: client, Authorization: func() (string, error) { return header, nil }}
+					if client != nil { // as a command with a file of authorities does
+						cfg.TLS = client.Clone()
+						cfg.TLS.RootCAs, cfg.Roots = nil, func() *x509.CertPool { return ca.pool }
+					}
+					return New(cfg)
 				}
 				return arbitertest.Fixture{
 					Open:      func() (arbiter.Register, error) { return via(addr, header) },
@@ -283,6 +292,55 @@ func TestAccounts(t *testing.T) {
 	for _, c := range [][2]string{{file(t, "x"), ""}, {file(t, ":p"), ""}, {file(t, "u:"), ""}, {file(t, ""), ""}, {"", file(t, "#")}, {"/nowhere", ""}, {"", "/nowhere"}, {"", ""}} {
 		if _, err := NewAccounts(c[0], c[1]); err == nil || strings.Contains(err.Error(), "x is not") {
 			t.Errorf("%q: %v", c, err)
+		}
+	}
+}
+
+// The authorities are asked for each connection: the old one, both, the new one, while the server's certificate goes
+// from the old one to the new one. A certificate for another address is refused whoever signed it.
+// Rules: P1; F11, F12.
+func TestRootsForEachConnection(t *testing.T) {
+	old, next := newAuthority(t), newAuthority(t)
+	both := x509.NewCertPool()
+	both.AddCert(old.cert)
+	both.AddCert(next.cert)
+	var server atomic.Pointer[tls.Certificate]
+	_, hs := secured(t, &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		return &tls.Config{Certificates: []tls.Certificate{*server.Load()}}, nil
+	}}, nil)
+	var roots atomic.Pointer[x509.CertPool]
+	r, err := New(Config{URL: hs.URL + "/pair", Roots: roots.Load})
+	if err != nil {
+		t.Fatal(err)
+	}
+	elsewhere := next.sign(t, time.Hour, net.IPv4(127, 0, 0, 2))
+	oldCert, nextCert := old.sign(t, time.Hour), next.sign(t, time.Hour)
+	for _, step := range []struct {
+		what string
+		cert *tls.Certificate
+		pool *x509.CertPool
+		want error
+	}{
+		{"the old authority", &oldCert, old.pool, nil},
+		{"a server that is ahead", &nextCert, old.pool, arbiter.ErrMisconfigured},
+		{"both authorities", &nextCert, both, nil},
+		{"both, the old server", &oldCert, both, nil},
+		{"the new authority", &nextCert, next.pool, nil},
+		{"a server that is behind", &oldCert, next.pool, arbiter.ErrMisconfigured},
+		{"another address", &elsewhere, next.pool, arbiter.ErrMisconfigured},
+		{"at the end", &nextCert, next.pool, nil},
+	} {
+		server.Store(step.cert)
+		roots.Store(step.pool)
+		if _, _, err := r.Read(t.Context()); arbiter.Class(err) != step.want {
+			t.Errorf("%s: read: %v", step.what, err)
+		}
+		_, v, err := r.Read(t.Context())
+		if err == nil {
+			err = r.CompareAndSwap(t.Context(), v, []byte(step.what))
+		}
+		if arbiter.Class(err) != step.want {
+			t.Errorf("%s: swap: %v", step.what, err)
 		}
 	}
 }

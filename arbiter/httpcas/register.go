@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -34,6 +35,9 @@ type Config struct {
 	URL string
 	// TLS of an https URL; nil trusts the system's authorities.
 	TLS *tls.Config
+	// Roots are the authorities of an https URL, asked for each connection, so that a changed file is
+	// noticed. nil: those of TLS.
+	Roots func() *x509.CertPool
 	// Authorization returns the value of that header ("Basic …", "Bearer …"), and
 	// is asked for each request, so that a changed file is noticed. nil: none is sent.
 	Authorization func() (string, error)
@@ -84,6 +88,18 @@ func New(cfg Config) (*Register, error) {
 	}
 	http1 := new(http.Protocols)
 	http1.SetHTTP1(true)
+	dialer := &net.Dialer{Timeout: cfg.Timeout}
+	var dialTLS func(ctx context.Context, network, addr string) (net.Conn, error)
+	if cfg.Roots != nil {
+		dialTLS = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			d := tls.Dialer{NetDialer: dialer, Config: cfg.TLS.Clone()}
+			if d.Config == nil {
+				d.Config = &tls.Config{MinVersion: tls.VersionTLS12}
+			}
+			d.Config.RootCAs = cfg.Roots()
+			return d.DialContext(ctx, network, addr)
+		}
+	}
 	return &Register{
 		url: u.String(), auth: cfg.Authorization, shown: shown(u), timeout: cfg.Timeout,
 		client: &http.Client{
@@ -94,7 +110,8 @@ func New(cfg Config) (*Register, error) {
 				DisableCompression:     true, // gzip makes ETags weak
 				Protocols:              http1,
 				TLSClientConfig:        cfg.TLS.Clone(),
-				DialContext:            (&net.Dialer{Timeout: cfg.Timeout}).DialContext,
+				DialContext:            dialer.DialContext,
+				DialTLSContext:         dialTLS,
 				MaxResponseHeaderBytes: 64 << 10,
 			},
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },

@@ -2,15 +2,12 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 	"time"
 
@@ -148,17 +145,18 @@ func agentConfig(c *cli.Context, log *zap.Logger) (agent.Config, error) {
 		cfg.HoldDown = -1
 	}
 	var err error
-	if cfg.Arbiter, err = arbiterRegister(cfg.ArbiterName); err != nil {
+	tell := func(err error) { log.Warn("certificates that cannot be read again", zap.Error(err)) }
+	if cfg.Arbiter, err = arbiterRegisterTelling(cfg.ArbiterName, tell); err != nil {
 		return cfg, err
 	}
 	cfg.Scratch = func(suffix string) (arbiter.Register, error) {
 		return arbiterRegister(besideRecord(cfg.ArbiterName, suffix))
 	}
 	cfg.Circular, cfg.ArbiterHost = circular, storeHost(cfg.ArbiterName)
-	if cfg.ClientTLS, err = tlsConfig(c, "client"); err != nil {
+	if cfg.ClientTLS, cfg.ClientRoots, err = tlsConfig(c, "client", tell); err != nil {
 		return cfg, err
 	}
-	if cfg.PeerTLS, err = tlsConfig(c, "peer"); err != nil {
+	if cfg.PeerTLS, cfg.PeerRoots, err = tlsConfig(c, "peer", tell); err != nil {
 		return cfg, err
 	}
 	pc := etcdproc.Config{
@@ -192,42 +190,6 @@ func dashed(args []string) bool {
 		}
 	}
 	return false
-}
-
-// tlsConfig reads --KIND-cert, --KIND-key and --KIND-ca. The key pair is read again at each
-// handshake, so that a rotated certificate needs no restart (F12).
-func tlsConfig(c *cli.Context, kind string) (*tls.Config, error) {
-	cert, key, ca := c.String(kind+"-cert"), c.String(kind+"-key"), c.String(kind+"-ca")
-	if cert == "" && key == "" && ca == "" {
-		if strings.HasPrefix(c.String(kind+"-url"), "https:") {
-			return &tls.Config{MinVersion: tls.VersionTLS12}, nil
-		}
-		return nil, nil
-	}
-	if (cert == "") != (key == "") {
-		return nil, usageError("--%s-cert and --%s-key belong together", kind, kind)
-	}
-	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
-	if cert != "" {
-		if _, err := tls.LoadX509KeyPair(cert, key); err != nil {
-			return nil, hint(fmt.Errorf("the %s certificate: %w", kind, err), "give a PEM certificate and its key")
-		}
-		cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			p, err := tls.LoadX509KeyPair(cert, key)
-			return &p, err
-		}
-	}
-	if ca != "" {
-		b, err := os.ReadFile(ca)
-		if err != nil {
-			return nil, fmt.Errorf("the %s CA: %w", kind, err)
-		}
-		cfg.RootCAs = x509.NewCertPool()
-		if !cfg.RootCAs.AppendCertsFromPEM(b) {
-			return nil, hint(fmt.Errorf("the %s CA %s holds no certificate", kind, ca), "give a PEM file")
-		}
-	}
-	return cfg, nil
 }
 
 // openTrace opens a file that each decision is appended to.

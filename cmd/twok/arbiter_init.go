@@ -77,7 +77,7 @@ func arbiterInit(c *cli.Context) error {
 			return err
 		}
 	}
-	t, err := tlsConfig(c, "client")
+	t, _, err := tlsConfig(c, "client", nil)
 	if err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ import (
 	"twok/arbiter/etcd"
 	"twok/arbiter/httpcas"
 	"twok/arbiter/s3"
+	"twok/internal/certfile"
 )
 
 // What --arbiter may be, for help and hints.
@@ -42,8 +43,13 @@ AWS chain (AWS_ACCESS_KEY_ID, AWS_PROFILE, web identity, instance role, AWS_CA_B
 for configmap KUBECONFIG, ~/.kube/config or the pod's service account.`
 
 // arbiterRegister opens the register that a URL names. Nothing is sent.
-func arbiterRegister(raw string) (arbiter.Register, error) {
-	r, err := openArbiter(raw, secretsFrom(os.Getenv))
+func arbiterRegister(raw string) (arbiter.Register, error) { return arbiterRegisterTelling(raw, nil) }
+
+// arbiterRegisterTelling is for a register that lives long: tell is told of certificates that cannot be read again.
+func arbiterRegisterTelling(raw string, tell func(error)) (arbiter.Register, error) {
+	env := secretsFrom(os.Getenv)
+	env.tell = tell
+	r, err := openArbiter(raw, env)
 	if err != nil {
 		return nil, hint(withCode(fmt.Errorf("--arbiter: %w", err), exitUsage), "supported are "+arbiterURLs)
 	}
@@ -79,7 +85,7 @@ func openArbiter(raw string, env secrets) (arbiter.Register, error) {
 func openHTTP(raw, scheme string, env secrets) (arbiter.Register, error) {
 	cfg := httpcas.Config{URL: raw}
 	var err error
-	if cfg.TLS, err = env.tls(scheme == "https"); err != nil {
+	if cfg.TLS, cfg.Roots, err = env.tls(scheme == "https"); err != nil {
 		return nil, err
 	}
 	user, token := env.is(envUser, envPassword, envPasswordFile), env.is(envToken, envTokenFile)
@@ -167,7 +173,7 @@ func openEtcd(raw, rest string, env secrets) (arbiter.Register, error) {
 		return fail(err)
 	}
 	cfg := etcd.Config{Endpoints: strings.Split(authority, ","), Key: key}
-	if cfg.TLS, err = env.tls(secure); err != nil {
+	if cfg.TLS, cfg.Roots, err = env.tls(secure); err != nil {
 		return fail(err)
 	}
 	if secure && cfg.TLS == nil {
@@ -226,9 +232,12 @@ func boolean(q map[string]string, name string, otherwise bool) (bool, error) {
 }
 
 // secrets are what the environment says, and the files that it names.
-type secrets struct{ getenv func(string) string }
+type secrets struct {
+	getenv func(string) string
+	tell   func(error) // certfile's; may be nil
+}
 
-func secretsFrom(getenv func(string) string) secrets { return secrets{getenv} }
+func secretsFrom(getenv func(string) string) secrets { return secrets{getenv: getenv} }
 
 // is says whether one of these is set.
 func (s secrets) is(names ...string) bool {
@@ -278,50 +287,33 @@ func (s secrets) login() (user, password string, err error) {
 	return user, password, err
 }
 
-// tls is the configuration that the files make, nil if there are none. A client
-// certificate is read at each handshake, so that a renewed one is noticed.
-func (s secrets) tls(secure bool) (*tls.Config, error) {
+// tls is the configuration that the files make, nil if there are none. A client certificate is read
+// again at each handshake, and the authorities (roots, nil if no file names them) when a connection asks, if
+// their files changed.
+func (s secrets) tls(secure bool) (cfg *tls.Config, roots func() *x509.CertPool, err error) {
 	ca, cert, key := s.getenv(envCA), s.getenv(envCert), s.getenv(envKey)
 	switch {
 	case ca == "" && cert == "" && key == "":
-		return nil, nil
+		return nil, nil, nil
 	case !secure:
-		return nil, fmt.Errorf("%s or %s is set, and the URL is without TLS; use https:// (etcd: tls=true), or unset it", envCA, envCert)
+		return nil, nil, fmt.Errorf("%s or %s is set, and the URL is without TLS; use https:// (etcd: tls=true), or unset it", envCA, envCert)
 	case (cert == "") != (key == ""):
-		return nil, fmt.Errorf("%s and %s belong together", envCert, envKey)
+		return nil, nil, fmt.Errorf("%s and %s belong together", envCert, envKey)
 	}
-	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
+	cfg = &tls.Config{MinVersion: tls.VersionTLS12}
 	if ca != "" {
-		var err error
-		if cfg.RootCAs, err = certPool(ca); err != nil {
-			return nil, fmt.Errorf("%s: %w", envCA, err)
+		a, err := certfile.NewAuthorities(ca, s.tell)
+		if err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", envCA, err)
 		}
+		roots, cfg.RootCAs = a.Pool, a.Pool()
 	}
 	if cert != "" {
-		load := func() (*tls.Certificate, error) {
-			c, err := tls.LoadX509KeyPair(cert, key)
-			if err != nil {
-				return nil, fmt.Errorf("%s, %s: %w", envCert, envKey, err)
-			}
-			return &c, nil
+		pair, err := certfile.NewPair(cert, key, s.tell)
+		if err != nil {
+			return nil, nil, fmt.Errorf("%s, %s: %w", envCert, envKey, err)
 		}
-		if _, err := load(); err != nil {
-			return nil, err
-		}
-		cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return load() }
+		cfg.GetClientCertificate = pair.ForClient
 	}
-	return cfg, nil
-}
-
-// certPool are the authorities in a file.
-func certPool(file string) (*x509.CertPool, error) {
-	pem, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("%s holds no certificate in PEM", file)
-	}
-	return pool, nil
+	return cfg, roots, nil
 }

@@ -179,17 +179,21 @@ func TestSecretIsReadEachTime(t *testing.T) {
 
 // The embedded arbiter with TLS, client certificates and users; an agent's part
 // comes from the environment.
-// Rules: P1; F11.
+// Rules: P1; F11, F12.
 func TestServeSecured(t *testing.T) {
 	cert, key := pemPair(t)
-	users := write(t, "twok:right\n")
+	first, err := os.ReadFile(cert)
+	if err != nil {
+		t.Fatal(err)
+	}
+	authorities, users := write(t, string(first)), write(t, "twok:right\n")
 	ctx, stop := context.WithCancel(t.Context())
 	out := make(lineWriter, 10)
 	var errs bytes.Buffer
 	done := make(chan int, 1)
 	go func() {
 		done <- run(ctx, []string{"twok", "arbiter", "serve", "--listen", "127.0.0.1:0", "--dir", t.TempDir(), "--json",
-			"--cert", cert, "--key", key, "--client-ca", cert, "--users-file", users}, out, &errs)
+			"--cert", cert, "--key", key, "--client-ca", authorities, "--users-file", users}, out, &errs)
 	}()
 	var ready struct{ URL string }
 	select {
@@ -218,16 +222,50 @@ func TestServeSecured(t *testing.T) {
 		t.Errorf("want exit %d: %s", want, stderr)
 	}
 	show(exitMisconfigured) // nobody vouches for the certificate
-	t.Setenv(envCA, cert)
+	t.Setenv(envCA, write(t, string(first)))
 	show(exitForbidden) // no client certificate
-	t.Setenv(envCert, cert)
-	t.Setenv(envKey, key)
+	t.Setenv(envCert, write(t, string(first)))
+	firstKey, err := os.ReadFile(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(envKey, write(t, string(firstKey)))
 	show(exitForbidden) // no user
 	t.Setenv(envUser, "twok")
 	t.Setenv(envPassword, "wrong")
 	show(exitForbidden)
 	t.Setenv(envPassword, "right")
 	show(exitAbsent)
+
+	// Everything is rotated in place, and the arbiter goes on (F12).
+	rotate := func(file string, from ...string) {
+		t.Helper()
+		var all []byte
+		for _, f := range from {
+			b, err := os.ReadFile(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, b...)
+		}
+		if err := os.WriteFile(file, all, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	newCert, newKey := pemPair(t)
+	clientCert, clientKey := pemPair(t)
+	t.Setenv(envCert, clientCert)
+	t.Setenv(envKey, clientKey)
+	show(exitForbidden) // signed by nobody whom the arbiter knows
+	rotate(authorities, cert, clientCert)
+	show(exitAbsent)
+	rotate(key, newKey)
+	rotate(cert, newCert)
+	show(exitMisconfigured) // the client has the old authority
+	t.Setenv(envCA, newCert)
+	show(exitAbsent)
+	rotate(authorities, newCert)
+	show(exitForbidden)
 	stop()
 	if code := <-done; code != 0 {
 		t.Errorf("exit %d: %s", code, errs.String())

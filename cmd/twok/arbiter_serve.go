@@ -17,6 +17,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"twok/arbiter/httpcas"
+	"twok/internal/certfile"
 )
 
 const exitInUse = 3 // of serve: directory or address taken
@@ -29,8 +30,8 @@ func arbiterServeCommand() *cli.Command {
 independently of both members. SIGTERM or SIGINT ends it after the requests going on.
 
 Without --client-ca, --users-file or --tokens-file whoever reaches the address can write:
-keep it on loopback then. Certificates and accounts are read again when their files
-change (the --client-ca is not). An agent gives its part by TWOK_ARBITER_*: see
+keep it on loopback then. Certificates, authorities and accounts are read again when their
+files change. An agent gives its part by TWOK_ARBITER_*: see
 'twok arbiter --help'.
 
 Exit codes:
@@ -115,26 +116,24 @@ func serveTLS(c *cli.Context) (*tls.Config, error) {
 	case cert == "" || key == "":
 		return nil, errors.New("TLS needs --cert and --key")
 	}
-	load := func() (*tls.Certificate, error) {
-		pair, err := tls.LoadX509KeyPair(cert, key)
-		if err != nil {
-			return nil, fmt.Errorf("--cert %s, --key %s: %w", cert, key, err)
-		}
-		return &pair, nil
+	tell := func(err error) { fmt.Fprintf(c.App.ErrWriter, "twok: warning: %v\n", err) }
+	pair, err := certfile.NewPair(cert, key, tell)
+	if err != nil {
+		return nil, fmt.Errorf("--cert, --key: %w", err)
 	}
-	if _, err := load(); err != nil {
-		return nil, err
-	}
-	cfg := &tls.Config{
-		MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"},
-		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return load() },
-	}
+	cfg := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, GetCertificate: pair.ForServer}
 	if ca != "" {
-		pool, err := certPool(ca)
+		a, err := certfile.NewAuthorities(ca, tell)
 		if err != nil {
 			return nil, fmt.Errorf("--client-ca: %w", err)
 		}
-		cfg.ClientCAs, cfg.ClientAuth = pool, tls.RequireAndVerifyClientCert
+		cfg.ClientCAs, cfg.ClientAuth = a.Pool(), tls.RequireAndVerifyClientCert
+		base := cfg.Clone()
+		cfg.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			now := base.Clone()
+			now.ClientCAs = a.Pool()
+			return now, nil
+		}
 	}
 	return cfg, nil
 }

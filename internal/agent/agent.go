@@ -70,7 +70,7 @@ func New(cfg Config) (*Agent, error) {
 	}
 	a := &Agent{
 		cfg: cfg, log: cfg.Logger,
-		dialer: &etcdapi.Dialer{ClientTLS: cfg.ClientTLS, PeerTLS: cfg.PeerTLS},
+		dialer: &etcdapi.Dialer{ClientTLS: cfg.ClientTLS, PeerTLS: cfg.PeerTLS, ClientRoots: cfg.ClientRoots, PeerRoots: cfg.PeerRoots},
 		events: make(chan failover.Event, 8),
 		trace:  newTracer(cfg.Trace),
 	}

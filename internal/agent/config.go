@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -37,6 +38,8 @@ type Config struct {
 
 	ClientTLS *tls.Config // towards client ports; nil: plain text
 	PeerTLS   *tls.Config // towards peer ports
+	// ClientRoots and PeerRoots are the authorities for each new connection (etcdapi.Dialer). nil: those of ClientTLS and PeerTLS.
+	ClientRoots, PeerRoots func() *x509.CertPool
 
 	ClaimAfter time.Duration // without a leader until a claim; 20 s
 	HeadStart  time.Duration // added for everyone but the former leader; ClaimAfter/4

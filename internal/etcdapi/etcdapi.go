@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials"
 )
 
 var (
@@ -37,6 +39,9 @@ var (
 type Dialer struct {
 	ClientTLS *tls.Config // for client ports
 	PeerTLS   *tls.Config // for peer ports, with the peer certificate
+	// ClientRoots and PeerRoots are the authorities, asked for each connection, so that a changed file is noticed.
+	// nil: those of ClientTLS and PeerTLS. Without these they are not asked.
+	ClientRoots, PeerRoots func() *x509.CertPool
 
 	peers atomic.Pointer[http.Client]
 }
@@ -74,6 +79,9 @@ func (d *Dialer) client(urls []string, opts ...grpc.DialOption) (*clientv3.Clien
 	if len(urls) == 0 {
 		return nil, errors.New("no client URL is known")
 	}
+	if d.ClientTLS != nil && d.ClientRoots != nil {
+		opts = append(opts, grpc.WithTransportCredentials(handshakes{d.ClientTLS, d.ClientRoots, credentials.NewTLS(d.ClientTLS)}))
+	}
 	c, err := clientv3.New(clientv3.Config{
 		Endpoints: urls, TLS: d.ClientTLS, Logger: zap.NewNop(), DialOptions: opts,
 		// A retry would hide an outcome; the callers look again instead (F6).
@@ -89,10 +97,16 @@ func (d *Dialer) http() *http.Client {
 	if c := d.peers.Load(); c != nil {
 		return c
 	}
-	c := &http.Client{Transport: &http.Transport{
-		TLSClientConfig: d.PeerTLS, MaxIdleConnsPerHost: 2, IdleConnTimeout: time.Minute,
-		DialContext: (&net.Dialer{Timeout: 2 * time.Second}).DialContext,
-	}}
+	dialer := &net.Dialer{Timeout: 2 * time.Second}
+	t := &http.Transport{
+		TLSClientConfig: d.PeerTLS, MaxIdleConnsPerHost: 2, IdleConnTimeout: time.Minute, DialContext: dialer.DialContext,
+	}
+	if d.PeerTLS != nil && d.PeerRoots != nil {
+		t.DialTLSContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			return (&tls.Dialer{NetDialer: dialer, Config: withRoots(d.PeerTLS, d.PeerRoots)}).DialContext(ctx, network, addr)
+		}
+	}
+	c := &http.Client{Transport: t}
 	if d.peers.CompareAndSwap(nil, c) {
 		return c
 	}

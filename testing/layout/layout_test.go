@@ -35,12 +35,14 @@ var layers = map[string]int{
 	"rejoin":             3,
 	"internal/bind":      3,
 	"internal/etcdproc":  3,
+	"internal/preflight": 3,
 	"internal/member":    3,
 	"internal/etcdapi":   4,
 	"walsurgery":         4,
 	"internal/failover":  5,
 	"internal/probe":     5,
 	"arbiter":            6,
+	"internal/certfile":  7,
 	"internal/failpoint": 7,
 }
 
