@@ -37,7 +37,15 @@ the host's, and etcd's user or CAP_SYS_PTRACE.
 While there is a leader the agent does nothing. GET /health on --health-listen tells
 its state: 200 while it is armed or leads alone as the survivor, 503 otherwise.
 
-Exit codes: 0 ended by SIGTERM or SIGINT, 1 failed, 2 wrong usage.`,
+With --check it looks once, with the same flags, at everything that has to be right before
+it arms, prints a line for each with what to do, and ends. It may be used beside a running agent
+and a running etcd: it stops nothing, takes no lock of theirs, and writes only the probe's
+scratch register and, for a moment, scratch directories in the data directory.
+
+Each flag but --check may also come from the environment, as TWOK_ and its name.
+
+Exit codes: 0 ended by SIGTERM or SIGINT, 1 failed, 2 wrong usage; with --check 0 nothing is
+in the way (there may be warnings), 1 refused or failed, 2 wrong usage.`,
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "data-dir", Usage: "etcd's data directory", EnvVars: []string{"TWOK_DATA_DIR"}, Required: true},
 			&cli.StringFlag{Name: "arbiter", Usage: "the arbiter's `URL`", EnvVars: []string{"TWOK_ARBITER"}, Required: true},
@@ -59,6 +67,8 @@ Exit codes: 0 ended by SIGTERM or SIGINT, 1 failed, 2 wrong usage.`,
 			&cli.DurationFlag{Name: "hold-down", Usage: "wait before promotion at the second loss within ten minutes, doubling with each; 0: none", Value: 5 * time.Second},
 			&cli.StringFlag{Name: "health-listen", Usage: "`HOST:PORT` of the health endpoint", DefaultText: "none"},
 			&cli.StringFlag{Name: "trace", Usage: "append each decision to `FILE`, a JSON object a line"},
+			&cli.BoolFlag{Name: "check", Usage: "look once whether this member could be armed, and end"},
+			&cli.BoolFlag{Name: "json", Usage: "with --check: print one JSON object {ok, data_dir, arbiter, checks: [{name, state, detail, remedy}]}"},
 			&cli.StringFlag{Name: "log-level", Usage: "debug, info, warn or error", Value: "info"},
 		},
 		Action: runAgent,
@@ -87,6 +97,12 @@ func runAgent(c *cli.Context) (err error) {
 		if c.IsSet(name) && c.Duration(name) <= 0 {
 			return usageError("--%s is %v: it must be positive", name, c.Duration(name))
 		}
+	}
+	if c.Bool("check") {
+		return agentCheck(c)
+	}
+	if c.Bool("json") && os.Getenv(envName("json")) == "" {
+		return usageError("--json goes with --check")
 	}
 	cfg, err := agentConfig(c, log)
 	if err != nil {
@@ -139,7 +155,7 @@ func agentConfig(c *cli.Context, log *zap.Logger) (agent.Config, error) {
 		DataDir: c.String("data-dir"), ClientURL: c.String("client-url"), PeerURL: c.String("peer-url"),
 		ClaimAfter: c.Duration("claim-after"), HeadStart: c.Duration("head-start"), Election: c.Duration("election-timeout"),
 		Tick: c.Duration("tick"), RecordIdle: c.Duration("record-interval"), TokenEach: c.Duration("token-interval"), MinRun: c.Duration("min-run"),
-		HoldDown: c.Duration("hold-down"), Logger: log, ArbiterName: c.String("arbiter"),
+		HoldDown: c.Duration("hold-down"), Logger: log, ArbiterName: c.String("arbiter"), HealthListen: c.String("health-listen"),
 	}
 	if c.IsSet("hold-down") && cfg.HoldDown == 0 {
 		cfg.HoldDown = -1

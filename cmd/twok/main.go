@@ -34,6 +34,7 @@ func app() *cli.App {
 			arbiterCommand(),
 			demoCommand(),
 			walCommand(),
+			versionCommand(),
 		},
 		// run prints the error and chooses the exit code.
 		ExitErrHandler: func(*cli.Context, error) {},
@@ -58,6 +59,7 @@ func prepare(commands []*cli.Command) {
 		if len(c.Subcommands) > 0 && c.Action == nil {
 			c.Action = groupAction
 		}
+		environment(c)
 		requireFlags(c)
 		prepare(c.Subcommands)
 	}

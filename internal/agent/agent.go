@@ -30,6 +30,7 @@ type Agent struct {
 	watch  *watcher
 	trace  *tracer
 	echo   echoes
+	checks checks
 
 	events chan failover.Event
 	status atomic.Pointer[Status]
@@ -112,6 +113,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	etcdEnd := make(chan error, 1)
 	g.Go(func() { etcdEnd <- a.cfg.Etcd.Run(life) })
 	g.Go(func() { a.watch.run(life) })
+	g.Go(func() { a.runChecks(life) })
 	if a.cfg.Scratch != nil {
 		a.watch.trust(a.storeAtStart())
 		g.Go(func() { a.probeStore(life) })
@@ -242,6 +244,7 @@ func (a *Agent) note(s failover.State, e failover.Event, next failover.State, li
 			zap.Stringer("reason", next.Why), zap.Strings("actions", line.Actions), zap.Uint64("generation", line.Generation))
 	}
 	st := statusOf(next, a.cfg.ArbiterName, a.cfg.Etcd.Process())
+	a.checks.onto(&st)
 	old := a.status.Swap(&st)
 	if old.differs(st) {
 		f := a.log.Info

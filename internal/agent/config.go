@@ -53,6 +53,8 @@ type Config struct {
 	MinRun      time.Duration // etcd runs at least this long between two stops; 30 s
 	HoldDown    time.Duration // before promotion, at the second loss within ten minutes; 5 s, negative: none
 
+	HealthListen string // where the health endpoint listens, for the checks; empty: none
+
 	Trace  io.Writer // one JSON line a decision; nil: none
 	Logger *zap.Logger
 }

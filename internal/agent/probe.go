@@ -47,6 +47,7 @@ func (a *Agent) probeStore(ctx context.Context) {
 			a.log.Warn("the arbiter's store is on the host of "+who+": it is lost with it, and nobody goes on alone then", zap.String("host", a.cfg.ArbiterHost))
 		}
 		err := a.circular(ctx, member, cluster)
+		a.checks.setCircular(err)
 		if errors.Is(err, ErrCircular) {
 			a.distrust("circular", err.Error(), "put the record into a store at a third place that does not need this pair")
 			if !sleep(ctx, probeAgainMax) {
@@ -57,6 +58,7 @@ func (a *Agent) probeStore(ctx context.Context) {
 		var rep probe.Report
 		if err == nil {
 			rep, err = a.probe(ctx, member)
+			a.checks.setProbe(rep, err)
 		}
 		switch {
 		case ctx.Err() != nil:

@@ -7,6 +7,7 @@ import (
 
 	"twok/internal/etcdproc"
 	"twok/internal/failover"
+	"twok/internal/preflight"
 )
 
 // Status is what an agent says of itself, on /health and in its log.
@@ -25,6 +26,21 @@ type Status struct {
 	ArbiterName string     `json:"arbiter_url"`
 	Etcd        EtcdStatus `json:"etcd"`
 	WaitingFor  string     `json:"waiting_for"`
+
+	Checks   []preflight.Result `json:"checks"`
+	Warnings []string           `json:"warnings"` // refusals of checks that keep it from being armed, whatever the core says
+
+	record recordSeen
+}
+
+// recordSeen is what the core says, for the checks.
+type recordSeen struct {
+	status  failover.RecordStatus
+	id      string
+	cluster uint64
+	written int64
+	armed   bool
+	why     failover.Reason
 }
 
 // EtcdStatus is the local etcd as the agent sees it.
@@ -51,7 +67,8 @@ func statusOf(s failover.State, name string, p etcdproc.Process) Status {
 		Role: s.Phase.String(), Generation: s.Rec.Generation,
 		MemberID: hex(s.Obs.Member), Leader: hex(s.Obs.Leader), Survivor: hex(s.Rec.Survivor.ID),
 		Arbiter: "ok", ArbiterName: name, WaitingFor: waitingFor(s),
-		Etcd: EtcdStatus{State: etcdStates[s.Obs.Etcd], PID: p.PID, Mode: string(p.Mode), Starts: p.Starts},
+		record: recordSeen{s.RecStatus, s.Rec.ID, s.Rec.ClusterID, s.Rec.WrittenAt, armed, why},
+		Etcd:   EtcdStatus{State: etcdStates[s.Obs.Etcd], PID: p.PID, Mode: string(p.Mode), Starts: p.Starts},
 	}
 	if s.Obs.Version != 0 {
 		st.Etcd.Version = fmt.Sprintf("%d.%d", s.Obs.Version>>16, s.Obs.Version&0xffff)
@@ -114,7 +131,7 @@ var waits = map[failover.Reason]string{
 }
 
 // ServeHTTP answers GET /health with the status: 200 while armed or alone as the
-// survivor, 503 otherwise.
+// survivor and no check bars it, 503 otherwise.
 func (a *Agent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path != "/health" {
 		http.NotFound(w, r)
@@ -132,7 +149,7 @@ func (a *Agent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	if !st.Armed && (st.Role != failover.Alone.String() || st.Reason != failover.None.String()) {
+	if alone := st.Role == failover.Alone.String() && st.Reason == failover.None.String(); !(st.Armed || alone) || len(st.Warnings) > 0 {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
 	_, _ = w.Write(append(b, '\n')) // the client's loss
