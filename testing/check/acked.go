@@ -1,0 +1,201 @@
+package check
+
+import (
+	"strings"
+
+	"twok/testing/history"
+)
+
+// clients says whether a key is the clients' own.
+func clients(key string) bool {
+	if len(key) < 2 {
+		return false
+	}
+	i := strings.IndexByte(key, '/')
+	return i > 0 && strings.ContainsRune("ulrt", rune(key[0]))
+}
+
+// once says whether the operation's keys are written by it alone.
+func once(o *history.Op) bool { return o.Kind == history.Unique || o.Kind == history.LeasePut }
+
+func acknowledged(r *Result, h history.History, _ Options) {
+	if h.Final == nil {
+		r.missing("nobody looked at what is there at the end")
+		return
+	}
+	byValue := map[string]*history.Op{}
+	revoked := map[string]history.Outcome{} // by key
+	for i := range h.Ops {
+		o := &h.Ops[i]
+		for _, w := range o.Writes {
+			if !w.Delete {
+				byValue[w.Value] = o
+			}
+			if o.Kind == history.Revoke {
+				revoked[w.Key] = o.Outcome
+			}
+		}
+		if o.Lease != 0 && o.Outcome == history.Failed && strings.Contains(o.Error, "lease not found") {
+			r.bad("the lease %x was granted, and %s of client %d was told that there is none", o.Lease, o.Kind, o.Client)
+		}
+	}
+	places := []place{{name: "linearizable read", live: h.Final.Linear}}
+	for _, m := range h.Final.Members {
+		places = append(places, place{name: "API of " + m.Site, live: m.Keys},
+			place{name: "disk of " + m.Site, live: liveOf(m.Disk), disk: m.Disk, compact: m.DiskCompact})
+	}
+	if len(h.Final.Members) != 2 {
+		r.missing("%d members were looked at, want 2", len(h.Final.Members))
+	}
+	for _, p := range places {
+		if len(p.live) == 0 {
+			r.missing("nothing was found in the %s", p.name)
+			continue
+		}
+		p.check(r, h.Ops, byValue, revoked)
+	}
+}
+
+// place is somewhere where writes have to be.
+type place struct {
+	name    string
+	live    []history.KV
+	disk    []history.Change // with disk, every revision above compact
+	compact int64
+}
+
+func (p place) check(r *Result, ops []history.Op, byValue map[string]*history.Op, revoked map[string]history.Outcome) {
+	live := map[string]history.KV{}
+	for _, kv := range p.live {
+		live[kv.Key] = kv
+		p.foreign(r, byValue, kv.Key, kv.Value, kv.Mod)
+	}
+	at := map[int64]map[string]history.Change{}
+	for _, c := range p.disk {
+		if at[c.Rev] == nil {
+			at[c.Rev] = map[string]history.Change{}
+		}
+		at[c.Rev][c.Key] = c
+		if !c.Delete {
+			p.foreign(r, byValue, c.Key, c.Value, c.Rev)
+		}
+	}
+	newest := map[string]history.Write{} // acknowledged, by key
+	newestAt := map[string]int64{}
+	deleted := map[string]bool{} // perhaps: nobody knows
+	for i := range ops {
+		o := &ops[i]
+		if o.Kind == history.Delete && o.Outcome == history.Unknown {
+			deleted[o.Writes[0].Key] = true
+		}
+		if !o.Wrote() && !(o.Kind == history.Revoke && o.Outcome == history.OK) {
+			continue
+		}
+		r.Checked++
+		for _, w := range o.Writes {
+			kv, there := live[w.Key]
+			switch {
+			case o.Kind == history.Revoke:
+				if there {
+					r.bad("%s: %s is there, whose lease was revoked", p.name, w.Key)
+				}
+			case once(o):
+				if _, asked := revoked[w.Key]; asked {
+					break
+				}
+				if !there {
+					r.bad("%s: %s = %s, acknowledged at revision %d, is not there", p.name, w.Key, short(w.Value), o.Revision)
+				} else if kv.Value != w.Value || kv.Mod != o.Revision || kv.Version != 1 {
+					r.bad("%s: %s = %s was acknowledged at revision %d; there is %s of revision %d, version %d",
+						p.name, w.Key, short(w.Value), o.Revision, short(kv.Value), kv.Mod, kv.Version)
+				}
+			default:
+				if o.Revision > newestAt[w.Key] && (!w.Delete || seenPresent(o, w.Key)) {
+					newest[w.Key], newestAt[w.Key] = w, o.Revision
+				}
+			}
+			if p.disk == nil || o.Revision <= p.compact || o.Kind == history.Revoke {
+				continue
+			}
+			c, ok := at[o.Revision][w.Key]
+			if w.Delete && !seenPresent(o, w.Key) {
+				continue
+			}
+			if !ok || c.Delete != w.Delete || c.Value != w.Value {
+				r.bad("%s: revision %d is not the %s of %s by client %d that was acknowledged with it", p.name, o.Revision, o.Kind, w.Key, o.Client)
+			}
+		}
+	}
+	for key, w := range newest {
+		// A later write of unknown outcome may have replaced it; an earlier one not.
+		rev := newestAt[key]
+		switch kv, there := live[key]; {
+		case there && kv.Mod < rev:
+			r.bad("%s: %s is of revision %d, acknowledged was %d", p.name, key, kv.Mod, rev)
+		case there && kv.Mod == rev && (kv.Value != w.Value || w.Delete):
+			r.bad("%s: %s is %s at revision %d, acknowledged was %s", p.name, key, short(kv.Value), rev, short(w.Value))
+		case !there && !w.Delete && !deleted[key]:
+			r.bad("%s: %s, acknowledged at revision %d, is not there, and nobody deleted it", p.name, key, rev)
+		}
+	}
+}
+
+func seenPresent(o *history.Op, key string) bool {
+	for _, kv := range o.Seen {
+		if kv.Key == key {
+			return kv.Present()
+		}
+	}
+	return false
+}
+
+// foreign: what is there was written, by an operation that did not fail, and at its revision.
+func (p place) foreign(r *Result, byValue map[string]*history.Op, key, value string, rev int64) {
+	if !clients(key) {
+		return
+	}
+	o := byValue[value]
+	switch {
+	case o == nil || !writes(o, key, value):
+		r.bad("%s: %s = %s of revision %d was written by nobody", p.name, key, short(value), rev)
+	case o.Outcome == history.Failed:
+		r.bad("%s: %s = %s of revision %d is there, although etcd refused it (%s)", p.name, key, short(value), rev, o.Error)
+	case o.Outcome == history.OK && !o.Applied:
+		r.bad("%s: %s = %s of revision %d is there, although its condition did not hold", p.name, key, short(value), rev)
+	case o.Outcome == history.OK && o.Revision != rev:
+		r.bad("%s: %s = %s was acknowledged at revision %d and is there at %d", p.name, key, short(value), o.Revision, rev)
+	}
+}
+
+func writes(o *history.Op, key, value string) bool {
+	for _, w := range o.Writes {
+		if w.Key == key && w.Value == value && !w.Delete {
+			return true
+		}
+	}
+	return false
+}
+
+func short(v string) string {
+	if len(v) > 24 {
+		return v[:24] + "..."
+	}
+	return v
+}
+
+// liveOf is what a database holds now, of all its revisions.
+func liveOf(changes []history.Change) []history.KV {
+	last := map[string]history.Change{}
+	for _, c := range changes {
+		if l, ok := last[c.Key]; !ok || l.Rev < c.Rev || l.Rev == c.Rev && l.Sub < c.Sub {
+			last[c.Key] = c
+		}
+	}
+	var out []history.KV
+	for k, c := range last {
+		if !c.Delete {
+			out = append(out, history.KV{Key: k, Value: c.Value, Mod: c.Rev, Create: c.Create, Version: c.Version})
+		}
+	}
+	return out
+}

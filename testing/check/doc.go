@@ -1,0 +1,26 @@
+// Package check judges a history.
+//
+// # What is checked
+//
+//	acknowledged   every write that etcd acknowledged is there, at its revision and with its value: in a
+//	               linearizable read, in each member's own data over the API, in each member's database on
+//	               disk; what is there was written by somebody; leases that were granted are known
+//	linearizable   registers and groups of keys, by porcupine, each group by itself
+//	revisions      whoever asks after a write was acknowledged gets a higher revision for a write, no
+//	               lower one for a read; no two writes share one; a member's own never go back
+//	watch          each site's stream is in order and without a gap to the end, both are equal, and they
+//	               show what was acknowledged and what is on disk
+//	equal          both members are voters, of the same list; key spaces hash equal at one
+//	               revision, are equal over the API, and on disk revision by revision
+//	record         the record's generations are the claims that the agents' traces show, each by the
+//	               member that the trace says
+//
+// Besides, how many serializable reads were stale, and how old, is reported; that is no promise.
+//
+// # Invariants
+//
+//  1. What could not be checked, or had nothing to check, is [NotChecked], and not OK.
+//  2. A check that takes too long is NotChecked.
+//  3. An operation of unknown outcome may have happened at any time after its call, or never;
+//     one that failed did not happen.
+package check

@@ -1,0 +1,90 @@
+package check
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"sort"
+	"time"
+
+	"twok/testing/history"
+)
+
+func revisions(r *Result, h history.History, _ Options) {
+	var ops []*history.Op
+	at := map[int64]*history.Op{}
+	for i := range h.Ops {
+		o := &h.Ops[i]
+		if o.Outcome != history.OK || o.Kind == history.Grant {
+			continue
+		}
+		if o.Revision <= 0 {
+			r.bad("%s of client %d was acknowledged with revision %d", o.Kind, o.Client, o.Revision)
+			continue
+		}
+		ops = append(ops, o)
+		if !o.Wrote() {
+			continue
+		}
+		if p := at[o.Revision]; p != nil {
+			r.bad("revision %d was acknowledged to %s of client %d and to %s of client %d", o.Revision, p.Kind, p.Client, o.Kind, o.Client)
+		}
+		at[o.Revision] = o
+	}
+	calls := slices.SortedFunc(slices.Values(ops), func(a, b *history.Op) int { return cmp.Compare(a.Call, b.Call) })
+	returns := slices.SortedFunc(slices.Values(ops), func(a, b *history.Op) int { return cmp.Compare(a.Return, b.Return) })
+	var acked int64              // the highest revision of what had returned
+	member := map[string]int64{} // the same, by whom answered
+	n := 0
+	for _, o := range calls {
+		for ; n < len(returns) && returns[n].Return < o.Call; n++ {
+			p := returns[n]
+			member[p.Site] = max(member[p.Site], p.Revision)
+			acked = max(acked, p.Revision)
+		}
+		r.Checked++
+		switch {
+		case o.Kind == history.StaleGet:
+			if o.Revision < member[o.Site] {
+				r.bad("the member of %s answered client %d with revision %d, after it had answered somebody with %d", o.Site, o.Client, o.Revision, member[o.Site])
+			}
+		case o.Wrote() && o.Revision <= acked:
+			r.bad("%s of client %d got revision %d, after somebody had got %d", o.Kind, o.Client, o.Revision, acked)
+		case o.Revision < acked:
+			r.bad("%s of client %d got revision %d, after somebody had got %d", o.Kind, o.Client, o.Revision, acked)
+		}
+	}
+}
+
+// stale counts serializable reads that missed a write which was acknowledged before they began.
+func stale(h history.History) map[string]Stale {
+	type write struct{ rev, ret int64 }
+	var ws []write
+	for i := range h.Ops {
+		if o := &h.Ops[i]; o.Wrote() {
+			ws = append(ws, write{o.Revision, o.Return})
+		}
+	}
+	slices.SortFunc(ws, func(a, b write) int { return cmp.Compare(a.rev, b.rev) })
+	first := make([]int64, len(ws)+1) // the first answer to a write of at least this revision
+	first[len(ws)] = math.MaxInt64
+	for i := len(ws) - 1; i >= 0; i-- {
+		first[i] = min(first[i+1], ws[i].ret)
+	}
+	out := map[string]Stale{}
+	for i := range h.Ops {
+		o := &h.Ops[i]
+		if o.Kind != history.StaleGet || o.Outcome != history.OK {
+			continue
+		}
+		s := out[o.Site]
+		s.Reads++
+		k := sort.Search(len(ws), func(i int) bool { return ws[i].rev > o.Revision })
+		if first[k] < o.Call {
+			s.Stale++
+			s.Oldest = max(s.Oldest, time.Duration(o.Call-first[k]))
+		}
+		out[o.Site] = s
+	}
+	return out
+}
