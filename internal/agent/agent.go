@@ -30,6 +30,7 @@ type Agent struct {
 	watch  *watcher
 	trace  *tracer
 	echo   echoes
+	post   postMortems
 	checks checks
 
 	events chan failover.Event
@@ -119,6 +120,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 		g.Go(func() { a.probeStore(life) })
 	}
 	a.loop(ctx, life)
+	a.post.end(a.cfg)
 	end()
 	g.Wait()
 	return errors.Join(<-etcdEnd, a.trace.err())

@@ -80,7 +80,7 @@ func Survive(ctx context.Context, cfg Config, dryRun bool) (res Survival, err er
 	}
 	cfg.Etcd = &handsOff{Etcd: etcd}
 	a := &Agent{cfg: cfg, log: cfg.Logger, mem: mem, trace: newTracer(cfg.Trace)}
-	defer func() { err = errors.Join(err, a.unlock()) }()
+	defer func() { err = errors.Join(err, a.unlock()); a.post.end(cfg) }()
 
 	s := failover.New(cfg.Params(), mem.own())
 	s.Phase, s.Site = failover.Stopping, failover.Stop

@@ -147,6 +147,7 @@ func (a *Agent) readRecord(ctx context.Context, e *failover.Event) error {
 		return err
 	}
 	e.Status, e.Record, e.Version = failover.Readable, rec, v
+	a.post.saw(rec)
 	if e.Seen, err = a.mem.see(rec.ID, rec.Generation); err != nil {
 		a.log.Warn("the generation could not be stored", zap.Error(err))
 	}
@@ -167,6 +168,9 @@ func (a *Agent) swap(ctx context.Context, act failover.Action, own failover.Own,
 			e.Outcome, e.Why = failover.Failed, failover.StateUnwritable
 			return err
 		}
+	}
+	if act.Claim {
+		a.post.claims(act.Record)
 	}
 	err = a.cfg.Arbiter.CompareAndSwap(ctx, act.Prev, b)
 	switch arbiter.Class(err) {

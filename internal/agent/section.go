@@ -99,6 +99,7 @@ func (a *Agent) readData(act failover.Action, e *failover.Event) error {
 	if a.sec.log == nil {
 		e.Outcome = failover.Done
 		e.Data = failover.Data{Problem: walReason(a.sec.walErr)}
+		a.post.read(e.Data)
 		return nil
 	}
 	d, err := member.Read(a.sec.lock, a.sec.log, act.Index)
@@ -110,6 +111,7 @@ func (a *Agent) readData(act failover.Action, e *failover.Event) error {
 		d.Name = a.mem.site().Name
 	}
 	e.Outcome, e.Data = failover.Done, d
+	a.post.read(d)
 	if err != nil {
 		a.log.Warn("the data", zap.Error(err))
 	}
@@ -132,7 +134,10 @@ func (a *Agent) append(act failover.Action) error {
 		return fmt.Errorf("the log is at term %d, not where it was decided on (%d)", plan.Term-1, act.Term-1)
 	}
 	a.log.Info("operating", zap.Stringer("plan", plan))
-	return a.sec.log.Apply(plan)
+	before := a.sec.log.Summary()
+	err = a.sec.log.Apply(plan)
+	a.post.appended(a.cfg, before, plan, a.sec.log.Summary(), err)
+	return err
 }
 
 func (a *Agent) unlock() error {
@@ -153,6 +158,7 @@ func (a *Agent) release(ctx context.Context) error {
 		a.log.Warn("releasing the locks", zap.Error(err))
 	}
 	err := a.cfg.Etcd.Start(ctx)
+	a.post.write(a.cfg)
 	if err != nil {
 		// The core asks again at once: not faster than this.
 		time.Sleep(200 * time.Millisecond)
@@ -168,18 +174,22 @@ func (a *Agent) rewrite(ctx context.Context, act failover.Action, e *failover.Ev
 	if err := a.sec.lock.Verify(); err != nil {
 		return err
 	}
+	var before *walsurgery.Summary
 	if a.sec.log != nil {
+		s := a.sec.log.Summary()
+		before = &s
 		if err := a.sec.log.Close(); err != nil {
 			return err
 		}
 		a.sec.log = nil
 	}
-	keep, why := act.Keep, act.Why
+	keep, why, kept := act.Keep, act.Why, ""
 	if keep {
 		aside, err := walsurgery.RewriteID(a.log, a.cfg.walDir(), act.ID)
 		switch {
 		case err == nil:
 			a.log.Info("the WAL carries the new member ID", zap.String("id", hex(act.ID)), zap.String("replaced", aside))
+			kept = aside
 		case a.unrewritable(err, act.ID):
 			// It reads, but no copy of it can be vouched for: as good as unreadable (P13).
 			a.log.Warn("the log cannot be kept", zap.Error(err))
@@ -199,11 +209,13 @@ func (a *Agent) rewrite(ctx context.Context, act failover.Action, e *failover.Ev
 		}
 		a.log.Warn("the member directory was set aside and replaced by an empty one",
 			zap.String("reason", why.String()), zap.String("kept", aside), zap.String("id", hex(act.ID)))
+		kept = aside
 		dev, ino := a.sec.lock.Inode()
 		if err := etcdproc.Evict(ctx, dev, ino, 0); err != nil {
 			return err
 		}
 	}
+	a.post.returned(a.cfg, before, act, keep, why, kept)
 	a.watch.reread()
 	return nil
 }
