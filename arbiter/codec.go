@@ -15,9 +15,10 @@ const (
 	// room, whatever it adds.
 	MaxSize = 4095
 
-	// MaxReason and MaxName are what Fit leaves of the texts, in encoded bytes.
+	// MaxReason, MaxName and MaxBy are what Fit leaves of the texts, in encoded bytes.
 	MaxReason = 128
 	MaxName   = 64
+	MaxBy     = 40
 
 	// maxForeign bounds what Decode parses to tell garbage from foreign.
 	maxForeign = 64 << 10
@@ -30,7 +31,7 @@ var (
 	recordFields = names("format", "version", "id", "cluster_id", "generation", "survivor", "nonce", "claim_nonce", "reason",
 		"created_at", "claimed_at", "written_at", "claim_end", "fork", "confirmed", "confirmed_at",
 		"whole", "mark", "drain", "pause", "forced", "history")
-	entryFields = names("first", "last", "survivor", "fork", "forced", "at")
+	entryFields = names("first", "last", "survivor", "fork", "forced", "by", "at")
 )
 
 func names(s ...string) map[string]bool {
@@ -48,6 +49,20 @@ func Encode(r Record) ([]byte, error) {
 	if err := r.Validate(); err != nil {
 		return nil, fmt.Errorf("encode the record: %w", err)
 	}
+	b := appendRecord(r)
+	if len(b) > MaxSize {
+		return nil, fmt.Errorf("encode the record: %w: %d bytes, at most %d; reason has %d, the survivor's name %d, unknown fields %d",
+			ErrTooLarge, len(b), MaxSize, len(r.Reason), len(r.Survivor.Name), extraSize(r))
+	}
+	// Nothing is written that could not be read again.
+	if back, err := Decode(b); err != nil || back != r {
+		return nil, fmt.Errorf("encode the record: %w: it does not survive its own encoding (%v)", ErrInvalid, err)
+	}
+	return b, nil
+}
+
+// appendRecord encodes a record whose Extra fields are valid.
+func appendRecord(r Record) []byte {
 	w := &writer{sep: ",\n"}
 	w.b = append(w.b, "{\n"...)
 	w.str("format", Format)
@@ -100,16 +115,7 @@ func Encode(r Record) ([]byte, error) {
 		w.b = append(w.b, "\n]"...)
 	}
 	w.extra(r.Extra)
-	w.b = append(w.b, "\n}\n"...)
-	if len(w.b) > MaxSize {
-		return nil, fmt.Errorf("encode the record: %w: %d bytes, at most %d; reason has %d, the survivor's name %d, unknown fields %d",
-			ErrTooLarge, len(w.b), MaxSize, len(r.Reason), len(r.Survivor.Name), extraSize(r))
-	}
-	// Nothing is written that could not be read again.
-	if back, err := Decode(w.b); err != nil || back != r {
-		return nil, fmt.Errorf("encode the record: %w: it does not survive its own encoding (%v)", ErrInvalid, err)
-	}
-	return w.b, nil
+	return append(w.b, "\n}\n"...)
 }
 
 func extraSize(r Record) int {
@@ -188,6 +194,7 @@ func (w *writer) entry(e HistoryEntry) {
 	o.str("survivor", FormatID(e.Survivor))
 	o.position("fork", e.Fork)
 	o.flag("forced", e.Forced)
+	o.strIf("by", e.By)
 	o.time("at", e.At)
 	o.extra(e.Extra)
 	w.close(o)

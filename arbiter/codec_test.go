@@ -42,7 +42,7 @@ func plain() Record {
 		ClaimEnd: Position{1041, 7}, Fork: Position{1042, 8},
 		WholeGeneration: 2, WholeMembers: [2]uint64{0x8e9e05c52164694d, 0xfd422379fda50e48}, WholeAt: 1767322850000,
 		History: [HistoryLen]HistoryEntry{
-			{First: 1, Last: 2, Survivor: 0xfd422379fda50e48, Fork: Position{9, 2}, Forced: true, At: 1767322840000},
+			{First: 1, Last: 2, Survivor: 0xfd422379fda50e48, Fork: Position{9, 2}, Forced: true, By: "alice@m2", At: 1767322840000},
 			{First: 3, Last: 3, Survivor: 0x8e9e05c52164694d, At: 1767322900000},
 		},
 	}
@@ -96,6 +96,25 @@ func TestLargestRecordFits(t *testing.T) {
 	if _, err := Encode(Fit(r)); err != nil {
 		t.Fatalf("a fitted record does not encode: %v", err)
 	}
+	for i := range r.History {
+		r.History[i].By = strings.Repeat("\u00e4\n", 100)
+	}
+	if r = Fit(r); r.History[HistoryLen-1].By != "" {
+		t.Fatal("no room, and who forced it is kept")
+	}
+	if _, err := Encode(r); err != nil {
+		t.Fatal(err)
+	}
+	r.Reason, r.History[0].Fork = "", Position{}
+	for i := range r.History {
+		r.History[i].By, r.History[i].Fork = strings.Repeat("\u00e4\n", 100), Position{}
+	}
+	if r = Fit(r); len(r.History[HistoryLen-1].By) != MaxBy-MaxBy%3 || r.History[0].By != "" {
+		t.Fatalf("who forced it is kept of the newest that have room: %+v", r.History)
+	}
+	if b, err = Encode(r); err != nil || len(b) > MaxSize-notes || len(b) < MaxSize-notes-MaxBy-len(`"by":"",`) {
+		t.Fatalf("a fitted record: %d bytes, %v", len(b), err)
+	}
 }
 
 // A field added to Record and forgotten in the codec would be lost in the next swap.
@@ -109,7 +128,7 @@ func TestLargestHasEveryField(t *testing.T) {
 	}
 	e := reflect.ValueOf(largest().History[0])
 	for i := range e.NumField() {
-		if e.Field(i).IsZero() && e.Type().Field(i).Name != "Extra" {
+		if e.Field(i).IsZero() && e.Type().Field(i).Name != "Extra" && e.Type().Field(i).Name != "By" { // By yields to lack of room
 			t.Errorf("History: %s is zero", e.Type().Field(i).Name)
 		}
 	}
@@ -375,7 +394,7 @@ func random(rnd *rand.Rand) Record {
 		for i := range n {
 			first := g + 1 + uint64(rnd.Intn(3))
 			g = first + uint64(rnd.Intn(3))
-			r.History[i] = HistoryEntry{First: first, Last: g, Survivor: id(), Fork: pos(), Forced: some(), At: at(), Extra: extra()}
+			r.History[i] = HistoryEntry{First: first, Last: g, Survivor: id(), Fork: pos(), Forced: some(), By: text(), At: at(), Extra: extra()}
 		}
 		r.Generation = g
 		r.Survivor = Member{r.History[n-1].Survivor, text()}

@@ -290,6 +290,8 @@ func (d *decoder) history(r *Record, n node) {
 				e.Fork = d.position(path+".fork", f.value)
 			case "forced":
 				e.Forced = d.flag(path+".forced", f.value)
+			case "by":
+				e.By = d.str(path+".by", f.value)
 			case "at":
 				e.At = d.time(path+".at", f.value)
 			default:

@@ -69,6 +69,7 @@ type HistoryEntry struct {
 	Survivor    uint64
 	Fork        Position // where this survivor's history left the other's
 	Forced      bool
+	By          string // who forced it, for people (P18)
 	At          int64
 	Extra       string // as Record.Extra
 }

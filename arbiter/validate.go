@@ -173,6 +173,11 @@ func checkText(r Record) error {
 	if !utf8.ValidString(r.Reason) {
 		return fmt.Errorf("reason is not UTF-8")
 	}
+	for i, e := range r.History {
+		if !utf8.ValidString(e.By) {
+			return fmt.Errorf("history[%d].by is not UTF-8", i)
+		}
+	}
 	return nil
 }
 
@@ -211,12 +216,27 @@ func canonicalExtra(extra string, known map[string]bool) error {
 	return nil
 }
 
-// Fit returns r with the texts that are for people only, the reason and the
-// survivor's name, made valid UTF-8 and cut to MaxReason and MaxName bytes. A
-// fitted record without Extra and with numbers below 10^16 always encodes.
+// notes is the room for what later swaps add without fitting the record again: confirmation, whole note and mark.
+const notes = 400
+
+// Fit returns r with the texts that are for people only, the reason, the
+// survivor's name and who forced a claim, made valid UTF-8 and cut to MaxReason, MaxName and MaxBy
+// bytes; the last is kept of the newest claims that have room. A fitted record without Extra and with
+// numbers below 10^16 always encodes.
 func Fit(r Record) Record {
 	r.Reason = fitText(r.Reason, MaxReason)
 	r.Survivor.Name = fitText(r.Survivor.Name, MaxName)
+	var by [HistoryLen]string
+	for i := range r.History {
+		by[i], r.History[i].By = r.History[i].By, ""
+	}
+	room := MaxSize - notes - len(appendRecord(r))
+	for i := HistoryLen - 1; i >= 0; i-- { // the newest first
+		by := fitText(by[i], MaxBy)
+		if room -= len(appendString(nil, by)) + len(`"by":,`); by != "" && room >= 0 {
+			r.History[i].By = by
+		}
+	}
 	return r
 }
 

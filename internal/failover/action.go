@@ -21,7 +21,8 @@ const (
 	Stop
 	// ReadData reads the data under the locks, with the term at Index. Answer: DataRead.
 	ReadData
-	// Append operates: removal of every member in Remove (P8). Answer: Appended.
+	// Append operates: removal of every member in Remove (P8). With ID set the WAL gets that member ID first and
+	// the append begins with its addition as a voter (P18). Answer: Appended.
 	Append
 	// Release gives the locks back and lets etcd start. Answer: Released.
 	Release
@@ -87,8 +88,9 @@ type Action struct {
 	Claim      bool            // Swap
 	Index      uint64          // ReadData: the index whose term is asked for
 	Remove     [MaxRemove]uint64
+	Twins      uint8  // Append with ID: how many of Remove come before the addition
 	Term       uint64 // Append: the term of the appended entries
-	ID         uint64 // RemoveLearner, Rewrite, Compare, Promote
+	ID         uint64 // RemoveLearner, Rewrite, Compare, Promote; Append of a removed member
 	Keep       bool   // Rewrite
 	Cluster    uint64 // Rewrite: the cluster ID of the prepared log
 	Why        Reason // Rewrite without Keep
@@ -182,6 +184,7 @@ type Event struct {
 
 	Stamp    Stamp  // a fresh nonce and the clock
 	RecordID string // a fresh record ID, for Create
+	FreshID  uint64 // a member ID that never was, not zero (P18)
 	Random   uint32 // a random number
 }
 

@@ -38,6 +38,7 @@ type Data struct {
 	// in the log or was not looked for.
 	TokenIndex uint64
 	Past       Past // what the log says of applied changes (P5)
+	Homeless   bool // the own peer URLs are not known
 }
 
 // reaches says whether the log shows everything that came after the index since.
@@ -217,10 +218,14 @@ type Confs struct {
 	Others    uint8  // distinct other voters over all of them, saturating
 	AnyAlone  bool   // in one of them there is a single voter
 	Unknown   bool   // an entry that this version does not understand
+	Learner   bool   // self is a learner in one of them
+	Only      bool   // the last one has no voter but self and members of this site; see FoldSite
 
 	// Remove lists every other member of any of them, learners included, zeros
-	// at the end: what surgery removes (P8, F21). Overflow: there are more.
+	// at the end: what surgery removes (P8, F21). Overflow: there are more. The first Twins of them have peer
+	// URLs of this site: they are what this member was called before (P12, P18).
 	Remove   [MaxRemove]uint64
+	Twins    uint8
 	Overflow bool
 }
 
@@ -259,6 +264,12 @@ type ConfChange struct {
 // nothing (etcd: server/etcdserver/api/membership, ValidateConfigurationChange). What
 // depends on anything outside the data (--max-learners) is taken as accepted.
 func FoldConfs(self uint64, applied []ConfMember, removed []uint64, changes []ConfChange) Confs {
+	return FoldSite(self, nil, applied, removed, changes)
+}
+
+// FoldSite is FoldConfs with this member's own peer URLs, by which it knows what it was called before: it fills
+// in Twins and Only.
+func FoldSite(self uint64, site []string, applied []ConfMember, removed []uint64, changes []ConfChange) Confs {
 	members := map[uint64]ConfMember{}
 	for _, m := range applied {
 		members[m.ID] = m
@@ -269,7 +280,14 @@ func FoldConfs(self uint64, applied []ConfMember, removed []uint64, changes []Co
 	}
 	c := Confs{Self: true}
 	others := map[uint64]bool{}
-	c.Applied = c.add(self, members, others)
+	twins := map[uint64]bool{}
+	see := func() Voters {
+		for _, m := range members {
+			twins[m.ID] = twins[m.ID] || (m.ID != self && slices.ContainsFunc(m.PeerURLs, func(u string) bool { return slices.Contains(site, u) }))
+		}
+		return c.add(self, members, others)
+	}
+	c.Applied = see()
 	for _, ch := range changes {
 		if ch.Kind == ChangeUnknown || (ch.Kind == ChangeAdd && ch.Learner) {
 			// The second: Raft would count a voter, etcd's membership a learner.
@@ -277,9 +295,26 @@ func FoldConfs(self uint64, applied []ConfMember, removed []uint64, changes []Co
 			continue
 		}
 		if accept(members, gone, ch) {
-			c.add(self, members, others)
+			see()
 		}
 	}
+	if len(site) == 0 {
+		return c
+	}
+	c.Only = true
+	for _, m := range members {
+		c.Only = c.Only && (m.ID == self || m.Learner || twins[m.ID])
+	}
+	var mine, rest []uint64
+	for _, id := range c.Remove {
+		if twins[id] {
+			mine = append(mine, id)
+		} else {
+			rest = append(rest, id)
+		}
+	}
+	copy(c.Remove[:], append(mine, rest...))
+	c.Twins = uint8(len(mine))
 	return c
 }
 
@@ -355,6 +390,7 @@ func (c *Confs) add(self uint64, members map[uint64]ConfMember, others map[uint6
 			c.remove(m.ID)
 		}
 		if m.Learner {
+			c.Learner = c.Learner || m.ID == self
 			v.Learners = sat(v.Learners)
 			continue
 		}

@@ -10,12 +10,19 @@ const (
 	NoGround Ground = iota
 	ByToken         // P4 (a): the applied token is of the record's generation and names the pair
 	ByName          // P4 (b): the record names this member
+	ByForce         // P18: an operator's forced claim names this member
 )
 
 // Eligible decides whether the member with these data may claim the record's
-// next generation (P4, P5, P6). seen is the highest generation ever read here for
+// next generation (P4, P5, P6; P18). seen is the highest generation ever read here for
 // this record ID (P17). Anything missing or contradictory is a refusal (P11).
 func Eligible(rec arbiter.Record, d Data, seen uint64) (Ground, Reason) {
+	if forced(rec, d) {
+		if r := forceable(rec, d, seen); r != None {
+			return NoGround, r
+		}
+		return ByForce, None
+	}
 	if r := sane(rec, d); r != None {
 		if r == RolledBack && d.Token.Present && d.Token.RecordID == rec.ID && d.Token.Generation < rec.Generation &&
 			rec.Survivor.ID != 0 && rec.Survivor.ID != d.Member {
@@ -23,15 +30,8 @@ func Eligible(rec arbiter.Record, d Data, seen uint64) (Ground, Reason) {
 		}
 		return NoGround, r
 	}
-	switch {
-	case rec.ID == "" || rec.Generation == 0:
-		return NoGround, RecordGarbage
-	case rec.ClusterID != d.Cluster:
-		return NoGround, RecordForeign
-	case rec.Generation < seen:
-		return NoGround, RecordOld
-	case rec.Pause:
-		return NoGround, Paused
+	if r := usable(rec, d, seen); r != None {
+		return NoGround, r
 	}
 	if r := tokenOperations(rec, d); r != None {
 		return NoGround, r
@@ -64,16 +64,33 @@ func Eligible(rec arbiter.Record, d Data, seen uint64) (Ground, Reason) {
 	return NoGround, byToken
 }
 
+// usable is what every claim asks of the record.
+func usable(rec arbiter.Record, d Data, seen uint64) Reason {
+	switch {
+	case rec.ID == "" || rec.Generation == 0:
+		return RecordGarbage
+	case rec.ClusterID != d.Cluster:
+		return RecordForeign
+	case rec.Generation < seen:
+		return RecordOld
+	case rec.Pause:
+		return Paused
+	}
+	return None
+}
+
+// insane: the parts of the data contradict each other.
+func insane(d Data) bool {
+	return d.Member == 0 || d.Cluster == 0 || d.Last.Index == 0 ||
+		d.Applied > d.Last.Index || d.Commit > d.Last.Index || d.Snap > d.Applied || d.Last.Term > d.Term
+}
+
 // sane is P6: the data are readable, consistent, and not rolled back.
 func sane(rec arbiter.Record, d Data) Reason {
 	switch {
 	case d.Problem != None:
 		return d.Problem
-	case d.Member == 0 || d.Cluster == 0 || d.Last.Index == 0:
-		return DataInsane
-	case d.Applied > d.Last.Index || d.Commit > d.Last.Index || d.Snap > d.Applied:
-		return DataInsane
-	case d.Last.Term > d.Term:
+	case insane(d):
 		return DataInsane
 	case rec.MarkGeneration == rec.Generation && d.Last.Index < rec.MarkIndex:
 		return RolledBack // P15
@@ -139,6 +156,8 @@ func tokenGround(rec arbiter.Record, d Data) Reason {
 // nameGround is P4 (b), after the name itself was found to match.
 func nameGround(rec arbiter.Record, d Data) Reason {
 	switch {
+	case rec.Fork.Index == 0: // a forced claim that was not carried out (P18), and is void by now
+		return ClaimEnd
 	case d.Last.Index < rec.ClaimEnd.Index || d.Last.Term < rec.ClaimEnd.Term:
 		return ClaimEnd
 	case rec.WholeGeneration == rec.Generation && !holdsToken(rec, d):
@@ -193,6 +212,8 @@ func KeepLog(rec arbiter.Record, d Data) Reason {
 		switch {
 		case !ok:
 			return TokenGeneration
+		case h.Forced: // the other history ends nowhere in particular (P18)
+			return Overridden
 		case d.Committed() >= h.Fork.Index: // at zero too: a fork that is not known
 			return RolledBack
 		}

@@ -45,7 +45,7 @@ func url(id uint64) string { return "http://" + string(rune('a'+id-idA)) }
 func namedRecord() arbiter.Record {
 	r := baseRecord()
 	r.Generation, r.Survivor = 4, arbiter.Member{ID: idA, Name: "a"}
-	r.ClaimEnd = arbiter.Position{Index: 98, Term: 5}
+	r.ClaimEnd, r.Fork = arbiter.Position{Index: 98, Term: 5}, arbiter.Position{Index: 99, Term: 6}
 	r.WholeGeneration, r.WholeMembers, r.MarkGeneration, r.MarkIndex = 0, [2]uint64{}, 0, 0
 	return r
 }

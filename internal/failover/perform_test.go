@@ -105,6 +105,13 @@ func (s *site) carry(a Action, e *Event) {
 		case w.put(prevOf(a), a.Record):
 			e.Outcome = Done
 			s.won = s.won || (a.Claim && s.locked)
+			if c := a.Record.Confirmed.Index; c != 0 && !w.current(s) {
+				w.lineage = w.of(s) // forced, and its append was not needed to lead: it led already
+				w.forget(s)
+			}
+			if a.Claim {
+				s.term = a.Record.Fork.Term
+			}
 		default:
 			e.Outcome = Conflict
 		}
@@ -122,12 +129,22 @@ func (s *site) carry(a Action, e *Event) {
 		}
 	case Append:
 		e.Outcome = Failed
-		if s.locked && a.Term == d.term+1 {
+		if s.locked && a.Term > d.term {
 			e.Outcome = Done
-			d.term++
+			if a.Term > d.term+1 {
+				w.fork(s, a.Term)
+			}
+			d.term = a.Term
 			n := len(d.log)
-			for _, id := range a.Remove {
-				if id != 0 {
+			if a.ID != 0 {
+				d.id, d.dead, w.joins = a.ID, false, w.joins+1
+				for _, id := range a.Remove[:a.Twins] {
+					d.log = append(d.log, entry{term: d.term, conf: ConfChange{Kind: ChangeRemove, ID: id}})
+				}
+				d.log = append(d.log, entry{term: d.term, conf: ConfChange{Kind: ChangeAdd, ID: a.ID, PeerURLs: s.url()}})
+			}
+			for i, id := range a.Remove {
+				if id != 0 && (a.ID == 0 || i >= int(a.Twins)) {
 					d.log = append(d.log, entry{term: d.term, conf: ConfChange{Kind: ChangeRemove, ID: id}})
 				}
 			}
@@ -231,7 +248,7 @@ func (s *site) change(a Action, e *Event) {
 
 // propose commits a membership change at this site's leader, if etcd accepts it.
 func (s *site) propose(c ConfChange) bool {
-	d := &s.etcd
+	d, w := &s.etcd, s.w
 	ms, removed := d.conf(len(d.log))
 	members, gone := map[uint64]ConfMember{}, map[uint64]bool{}
 	for _, m := range ms {
@@ -245,5 +262,8 @@ func (s *site) propose(c ConfChange) bool {
 	}
 	d.log = append(d.log, entry{term: d.term, conf: c})
 	d.commit = len(d.log)
+	if o := s.other(); c.Kind == ChangeRemove && c.ID == o.etcd.id && !members[c.ID].Learner && w.joined() && o.alive() {
+		o.etcd.log = slices.Clone(d.log) // it took both of them to commit its removal
+	}
 	return true
 }

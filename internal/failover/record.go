@@ -67,7 +67,8 @@ func claim(rec arbiter.Record, me arbiter.Member, generation uint64, reason stri
 }
 
 // withHistory adds next's claim to the history of rec. A run of claims by one
-// survivor, with no whole pair in between, stays one entry with its first fork (P13).
+// survivor, with no whole pair in between, stays one entry with its first fork (P13); a forced
+// claim begins a new one, since what it leaves behind may be anything (P18).
 func withHistory(rec, next arbiter.Record) arbiter.Record {
 	n := 0
 	for n < arbiter.HistoryLen && rec.History[n].First != 0 {
@@ -75,8 +76,11 @@ func withHistory(rec, next arbiter.Record) arbiter.Record {
 	}
 	if n > 0 {
 		last := &next.History[n-1]
-		if last.Survivor == next.Survivor.ID && last.Last == rec.Generation && rec.WholeGeneration != rec.Generation {
+		if last.Survivor == next.Survivor.ID && last.Last == rec.Generation && rec.WholeGeneration != rec.Generation && (last.Forced || !next.Forced) {
 			last.Last = next.Generation
+			if last.Forced && last.Fork.Index == 0 {
+				last.Fork = next.Fork // the order did not know it
+			}
 			last.At = next.ClaimedAt
 			return next
 		}
@@ -87,7 +91,7 @@ func withHistory(rec, next arbiter.Record) arbiter.Record {
 	}
 	next.History[n] = arbiter.HistoryEntry{
 		First: rec.Generation + 1, Last: next.Generation,
-		Survivor: next.Survivor.ID, Fork: next.Fork, At: next.ClaimedAt,
+		Survivor: next.Survivor.ID, Fork: next.Fork, Forced: next.Forced, At: next.ClaimedAt,
 	}
 	return next
 }

@@ -194,10 +194,13 @@ func (w *world) command(cmd string, as []string) error {
 		next := w.rec
 		next.ID = arg(0)
 		w.put(w.ver, next)
+	case "force": // twok arbiter claim --accept-data-loss
+		x := w.site(arg(0))
+		w.put(w.ver, Force(w.rec, arbiter.Member{ID: x.etcd.id, Name: x.name}, "alice", "forced", Stamp{Nonce: fmt.Sprint("order", w.ver)}))
 	case "forge": // a claim in this member's name that its agent did not make
 		x := w.site(arg(0))
-		next := claim(w.rec, arbiter.Member{ID: x.etcd.id}, w.rec.Generation+1, "forced", Stamp{Nonce: fmt.Sprint("forged", w.ver)})
-		next.ClaimEnd, next.Forced = x.etcd.last(), true
+		next := claim(w.rec, arbiter.Member{ID: x.etcd.id}, w.rec.Generation+1, "forged", Stamp{Nonce: fmt.Sprint("forged", w.ver)})
+		next.ClaimEnd = x.etcd.last()
 		next.Fork = arbiter.Position{Index: next.ClaimEnd.Index + 1, Term: x.etcd.term + 1}
 		w.put(w.ver, withHistory(w.rec, next))
 	case "version":

@@ -11,6 +11,8 @@ func (s *site) step(e Event) {
 	w := s.w
 	w.nonces++
 	e.Stamp = Stamp{Nonce: fmt.Sprintf("n%d", w.nonces), Now: int64(w.now)}
+	w.fresh++
+	e.FreshID = 0xf0 + w.fresh
 	if e.RecordID == "" {
 		e.RecordID = fmt.Sprintf("rec%d", w.nonces)
 	}
@@ -42,6 +44,9 @@ func (s *site) print(e Event, before, after State, acts []Action) {
 			n = fmt.Sprintf("swap(%s g%d)", purposeNames[after.Purpose], a.Record.Generation)
 		case Append:
 			n = fmt.Sprintf("append(term %d, remove %s)", a.Term, ids(a.Remove[:]))
+			if a.ID != 0 {
+				n = fmt.Sprintf("append(term %d, join as %x, remove %s)", a.Term, a.ID, ids(a.Remove[:]))
+			}
 		case Rewrite:
 			n = fmt.Sprintf("rewrite(%x, keep %v)", a.ID, a.Keep)
 			if !a.Keep {
@@ -98,6 +103,9 @@ func (s *site) check(before, after State, acts []Action) {
 		case Append:
 			if !s.won || !s.locked {
 				w.violation("%s appends without its own swap under these locks (P7)", s.name)
+			}
+			if a.Term != s.etcd.term+1 && a.Term != s.term {
+				w.violation("%s appends in term %d, its log is at %d (P8)", s.name, a.Term, s.etcd.term)
 			}
 		case Swap:
 			if a.Claim && after.Purpose == ForClaim && (!before.Locked || !s.locked) {

@@ -238,13 +238,14 @@ type State struct {
 	Held    bool   // etcd has to stay down, whatever else fails (P16)
 	Fence   Reason // why, while Held
 	Fresh   bool   // the read that is out began after the locks were taken
+	Order   bool   // for a forced claim (P18): it waited for nothing, no other claim may follow
 	Data    Data   // as read in this section
 	Retries uint8
 
 	// The way back.
 	List      List
 	ListAge   uint32 // ticks since the last look
-	NewID     uint64 // the learner that the survivor added for this site
+	NewID     uint64 // the ID that this member is about to get: as the survivor's learner, or by a forced claim
 	Removed   bool   // a linearizable list at the survivor lacked this member
 	Equal     bool   // the hashes were equal, promotion waits for Hold
 	Asked     bool   // a promotion was asked for, and no list has been read since (F6)

@@ -154,7 +154,7 @@ func (m *machine) classify() {
 		next = Leading
 	case o.Etcd == EtcdLed:
 		next = Following
-	case back && !m.voter():
+	case back && !m.voter() && !m.ordered():
 	case m.loser():
 		next = Lost
 	default:
@@ -202,6 +202,9 @@ func (m *machine) enter(p Phase) {
 // loser says whether the record, or the survivor, made this member the loser (P12).
 func (m *machine) loser() bool {
 	s := &m.s
+	if m.ordered() || m.appointed() {
+		return false
+	}
 	if s.Removed {
 		return true
 	}

@@ -10,6 +10,10 @@ func (m *machine) leaderless() {
 		(s.WasLeader && s.PeerLost >= p.ClaimAfter && s.NoLeader >= p.Election)
 	s.Why = m.claimable()
 	switch {
+	case m.ordered():
+		if m.carryOut() {
+			return
+		}
 	case o.Etcd == EtcdAway:
 		s.Why = EtcdDown
 	case due && s.Why == None:
@@ -36,6 +40,51 @@ func (m *machine) leaderless() {
 	if s.ListAge >= p.ListEvery && (o.Peer || o.Etcd == EtcdAway) {
 		m.look()
 	}
+}
+
+// ordered says whether an operator's forced claim waits for this member (P18): one that names it, or
+// its own, whose new member ID its data do not carry yet.
+func (m *machine) ordered() bool {
+	s := &m.s
+	if s.RecStatus != Readable || s.old() {
+		return false
+	}
+	return Ordered(s.Rec, m.claimer()) || m.unborn(m.claimer())
+}
+
+// appointed: a forced claim names this member, and the pair was not whole since. No list of another
+// history says anything against it.
+func (m *machine) appointed() bool {
+	s := &m.s
+	return s.RecStatus == Readable && !s.old() && pending(s.Rec) && s.Rec.Survivor.ID == m.claimer() && m.claimer() != 0
+}
+
+// unborn: the record's forced claim was made here, for an ID that these data do not carry yet.
+func (m *machine) unborn(self uint64) bool {
+	s := &m.s
+	return pending(s.Rec) && self != 0 && s.Rec.Survivor.ID != self && s.Mine.RecordID == s.Rec.ID && s.Mine.made(s.Rec.ClaimNonce)
+}
+
+// carryOut stops etcd for an operator's forced claim. Nobody leads: there is nothing to wait
+// for, and no matter whether etcd runs.
+func (m *machine) carryOut() bool {
+	s := &m.s
+	switch why := m.barred(); {
+	case why != None:
+		s.Why = why
+	case s.Obs.Learner:
+		s.Why = ForcedLearner
+	case s.PreWait > 0:
+		if s.Why = s.Refused; s.Why == None {
+			s.Why = RateLimited
+		}
+	case m.do(Action{Kind: Stop}):
+		s.Order = true
+		s.StopStart, s.StopVer = s.Obs.Start, s.RecVer
+		m.enter(Stopping)
+		return true
+	}
+	return false
 }
 
 // barred is what keeps any member from claiming, whatever its token says (P11): etcd's
@@ -169,7 +218,15 @@ func (m *machine) dataRead() {
 // decide claims, or gives up with the reason (P4 to P7).
 func (m *machine) decide() {
 	s := &m.s
-	if _, r := Eligible(s.Rec, s.Data, s.Seen); r != None {
+	rec := s.Rec
+	if m.unborn(s.Data.Member) {
+		rec.Survivor.ID = s.Data.Member
+	}
+	ground, r := Eligible(rec, s.Data, s.Seen)
+	if r == None && s.Order && ground != ByForce {
+		r = NoLeader // the order is void by now
+	}
+	if r != None {
 		m.giveUp(r)
 		return
 	}
@@ -186,6 +243,13 @@ func (m *machine) decide() {
 		why = "no leader, the other member is out of reach"
 	}
 	next := Claim(s.Rec, s.Data, why, m.e.Stamp)
+	s.NewID = 0
+	if ground == ByForce {
+		if next = ForcedClaim(s.Rec, s.Data, m.e.FreshID, m.e.Stamp); next.Survivor.ID != s.Data.Member {
+			s.NewID = next.Survivor.ID
+		}
+		s.Data.Term = next.Fork.Term - 1 // the append skips what is between
+	}
 	s.Mine = s.Mine.attempt(next.ID, next.Generation, next.ClaimNonce)
 	s.Mine.End, s.Mine.Fork = next.ClaimEnd, next.Fork
 	if !m.swap(ForClaim, next) {
@@ -248,7 +312,7 @@ func (m *machine) resolve() {
 // won: the swap is applied, now and only now the WAL is written (P7, P8).
 func (m *machine) won() {
 	s := &m.s
-	if !m.do(Action{Kind: Append, Remove: s.Data.Confs.Remove, Term: s.Data.Term + 1}) {
+	if !m.do(Action{Kind: Append, Remove: s.Data.Confs.Remove, Twins: s.Data.Confs.Twins, Term: s.Data.Term + 1, ID: s.NewID}) {
 		m.giveUp(AppendFailed)
 		return
 	}
@@ -263,6 +327,9 @@ func (m *machine) appended() {
 	if m.e.Outcome != Done {
 		m.giveUp(AppendFailed)
 		return
+	}
+	if m.s.NewID != 0 {
+		m.s.Data.Member = m.s.NewID // the WAL carries it by now
 	}
 	m.enter(Rechecking)
 	m.do(Action{Kind: ReadRecord})
@@ -279,6 +346,7 @@ func (m *machine) rechecked() {
 		}
 	}
 	s.NoLeader, s.StopLevel, s.Refused, s.WasLeader = 0, 0, None, false
+	s.Removed, s.Held, s.Fence, s.Order = false, false, None, false
 	m.do(Action{Kind: Release})
 	m.enter(Releasing)
 }
@@ -314,6 +382,16 @@ func (m *machine) giveUp(why Reason) {
 	wait += m.e.Random % (s.P.MinRun/2 + 1)
 	s.StopWait = min(wait, s.P.MaxRun)
 	s.StopLevel, s.Refused = min(s.StopLevel+1, 16), why
+	s.NewID = 0
+	if m.ordered() {
+		s.PreWait = s.StopWait // it counts while etcd is down, too
+	}
+	s.Order = false
+	if s.Held { // etcd was down before, and stays so (P16)
+		m.enter(Fenced)
+		s.Why = why
+		return
+	}
 	m.do(Action{Kind: Release})
 	m.enter(Releasing)
 	s.Why = why
@@ -330,6 +408,10 @@ func (m *machine) released() {
 	why := s.Why
 	switch s.Phase {
 	case Releasing:
+		if s.NewID != 0 { // by a forced claim
+			s.Obs.Member, s.Obs.Etcd, s.Obs.Voters, s.Obs.TokenRead = s.NewID, EtcdAway, Voters{}, false
+			s.NewID = 0
+		}
 		m.enter(Leaderless)
 		s.Why = why
 	case Preparing:

@@ -241,6 +241,10 @@ func (m *machine) aloneRecord() {
 		// The token that would excuse it is not known yet, after a start of the agent.
 		s.Retries++
 		s.Why = NamedOther
+	case m.ordered():
+		// Named by a forced claim although it leads: perhaps another history was forced in between, so it is
+		// carried out all the same (P18).
+		m.carryOut()
 	case m.overridden() != None:
 		m.fence(m.overridden())
 	case (rec.Confirmed.Index == 0 || m.noteDue()) && s.SwapWait == 0:
@@ -291,6 +295,13 @@ func (m *machine) fenced() {
 		m.do(Action{Kind: Stop})
 	}
 	m.poll(s.P.RecordBusy)
+	if m.ordered() && s.Locked && s.Site == NoAction && s.PreWait == 0 && m.barred() == None {
+		// An operator's forced claim names this member after all (P18).
+		m.enter(Deciding)
+		s.Order = true
+		s.Fresh = m.do(Action{Kind: ReadRecord})
+		return
+	}
 	if s.Locked && s.Fence == Overridden && s.ListAge >= s.P.ListEvery && s.JoinWait == 0 {
 		m.look()
 	}
@@ -302,6 +313,7 @@ func (m *machine) fencedRecord() {
 		return
 	}
 	switch {
+	case m.ordered(): // with the next tick
 	case s.Rec.Survivor.ID != 0 && s.Rec.Survivor.ID != m.claimer():
 		// Also after a clone or a rollback: somebody else leads by now.
 		if s.Fence != Overridden {

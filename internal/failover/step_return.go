@@ -68,6 +68,9 @@ func (m *machine) listed() {
 			m.enter(CatchingUp) // if it was to be promoted: not yet, compare again
 		}
 	case NotListed:
+		if m.ordered() || m.appointed() {
+			return // a list of the history that was given up
+		}
 		s.Removed = true
 		m.join()
 	}

@@ -10,6 +10,7 @@ import (
 
 var walks = flag.Int("walks", 160, "random walks of TestRandomWalks")
 var walkSeed = flag.Int64("walk-seed", 0, "run this one random walk and print it")
+var walkForce = flag.Bool("walk-force", false, "with -walk-seed: a walk of TestForcedWalks")
 
 // Random commands in a world of two agents. World and site check after every
 // step: an append has its own swap under the same locks, a claim is made under
@@ -22,7 +23,7 @@ var walkSeed = flag.Int64("walk-seed", 0, "run this one random walk and print it
 // Rules: P1, P2, P7, P8, P12, P14, P16; F1, F8, F9, F19, F37.
 func TestRandomWalks(t *testing.T) {
 	if *walkSeed != 0 {
-		w, cmds := walk(*walkSeed, false)
+		w, cmds := walk(*walkSeed, false, *walkForce)
 		t.Logf("%s\n%s", strings.Join(cmds, "\n"), w.out.String())
 		for _, v := range w.violate {
 			t.Error(v)
@@ -32,7 +33,7 @@ func TestRandomWalks(t *testing.T) {
 	ends := map[string]int{}
 	states, aside, generations, cells, did := 0, map[Reason]int{}, uint64(0), map[[2]string]int{}, map[ActionKind]int{}
 	for seed := int64(1); seed <= int64(*walks); seed++ {
-		w, _ := walk(seed, true)
+		w, _ := walk(seed, true, false)
 		for _, v := range w.violate {
 			t.Errorf("seed %d: %s", seed, v)
 		}
@@ -63,8 +64,33 @@ func TestRandomWalks(t *testing.T) {
 	}
 }
 
+// Forced claims at any time, for either member, and removals by hand: no two entries
+// share an index and a term, no committed entry is overwritten where two members talk, each history loses nothing
+// that it acknowledged, and only one of them is left in the end.
+//
+// Rules: P7, P8, P13, P16, P18.
+func TestForcedWalks(t *testing.T) {
+	ends, forks, joined := map[string]int{}, 0, 0
+	for seed := int64(1); seed <= int64(2**walks); seed++ {
+		w, _ := walk(seed, true, true)
+		for _, v := range w.violate {
+			t.Errorf("seed %d: %s", seed, v)
+		}
+		if w.apart() && w.sites[0].etcd.leads && w.sites[1].etcd.leads {
+			t.Errorf("seed %d: two histories go on", seed)
+		}
+		ends[w.end()]++
+		forks += w.forks
+		joined += w.joins
+	}
+	t.Logf("%d walks, %d forced claims carried out, %d of them by a removed member, ends %v", 2**walks, forks, joined, ends)
+	if forks < *walks/2 || joined == 0 || ends["whole"] < *walks {
+		t.Error("a walk that does nothing finds nothing")
+	}
+}
+
 // walk is one random walk: trouble, then quiet.
-func walk(seed int64, quiet bool) (*world, []string) {
+func walk(seed int64, quiet, force bool) (*world, []string) {
 	r := rand.New(rand.NewSource(seed))
 	w := newWorld()
 	w.quiet = quiet
@@ -95,6 +121,13 @@ func walk(seed int64, quiet bool) (*world, []string) {
 	hows := []string{"fail", "lose", "nothing"}
 	for range 60 {
 		s := string("ab"[r.Intn(2)])
+		if force && r.Intn(8) == 0 {
+			if l := w.leader(); l != nil && w.joined() && l.other().alive() && r.Intn(4) == 0 {
+				do(fmt.Sprintf("remove %x", l.other().etcd.id))
+			} else {
+				do("force " + s)
+			}
+		}
 		k := kinds[r.Intn(len(kinds))]
 		switch r.Intn(29) {
 		case 0, 1:
@@ -147,11 +180,13 @@ func walk(seed int64, quiet bool) (*world, []string) {
 		case 19:
 			do("flag " + []string{"drain", "pause"}[r.Intn(2)] + []string{" on", " off"}[r.Intn(2)])
 		case 20:
-			do("prefer " + s)
+			if !force { // a removed member is no voter
+				do("prefer " + s)
+			}
 		case 21:
 			do("blind " + s + []string{" on", " off"}[r.Intn(2)])
 		case 22:
-			if w.leader() == nil { // a former leader's entries that nobody else has
+			if w.leader() == nil && !force { // a former leader's entries that nobody else has
 				do(fmt.Sprintf("tail %s %d", s, 1+r.Intn(3)))
 			}
 		default:

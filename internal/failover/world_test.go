@@ -27,7 +27,12 @@ type world struct {
 	status RecordStatus
 	old    []arbiter.Record // every content the register has had
 
-	ids     uint64 // the last member ID given out
+	ids     uint64          // the last member ID given out
+	fresh   uint64          // IDs that agents might give themselves
+	lineage uint64          // the term of the last forced append; zero: none
+	forks   int             // forced claims that were carried out
+	joins   int             // by a removed member
+	begun   map[uint64]bool // the terms of all forced appends
 	nonces  int
 	acked   []int // writes that a client was told of
 	writes  int
@@ -91,6 +96,7 @@ type site struct {
 	ready map[ActionKind]Event // carried out already, the answer is under way
 
 	won   bool   // the own claim was applied under the locks held now
+	term  uint64 // the fork's, of the last claim that was applied
 	added uint64 // the ID of the last learner that was surely added
 	aside []Reason
 }
@@ -106,7 +112,7 @@ var testParams = Params{
 }
 
 func newWorld() *world {
-	w := &world{link: true, ids: idB, seen: map[[2]string]int{}, did: map[ActionKind]int{}}
+	w := &world{link: true, begun: map[uint64]bool{}, ids: idB, seen: map[[2]string]int{}, did: map[ActionKind]int{}}
 	for i, name := range []string{"a", "b"} {
 		s := &site{w: w, name: name, n: i, up: true, s: New(testParams, Own{}), seen: map[string]uint64{}, held: map[ActionKind]bool{}, next: map[ActionKind][]string{}, ready: map[ActionKind]Event{}, arb: "up"}
 		s.etcd = etcd{id: idA + uint64(i), running: true, start: 1, version: v36, term: 1, log: []entry{{term: 1}}, commit: 1}
@@ -182,7 +188,7 @@ func (e *etcd) token(n int) Token {
 // joined says whether the etcds talk to each other.
 func (w *world) joined() bool {
 	w.slow = w.slow && w.now < w.until && w.since == [2]uint32{w.sites[0].etcd.start, w.sites[1].etcd.start}
-	return w.link && !w.slow
+	return w.link && !w.slow && !w.apart()
 }
 
 func (s *site) alive() bool { return s.etcd.running && !s.locked && !s.etcd.dead }
@@ -236,13 +242,61 @@ func (w *world) settle() {
 		w.elect(a)
 		w.elect(b)
 	}
-	if a.etcd.leads && b.etcd.leads {
+	if a.etcd.leads && b.etcd.leads && !w.apart() {
 		w.violation("two leaders")
 	}
+	w.terms()
 	for _, s := range w.sites {
 		if s.etcd.leads {
 			w.replicate(s)
-			w.complete(s)
+			if w.current(s) {
+				w.complete(s)
+			}
+		}
+	}
+}
+
+// fork: a forced claim begins a history of its own. Nothing else that was acknowledged counts from here on.
+func (w *world) fork(s *site, term uint64) {
+	w.begun[term] = true
+	w.lineage, w.forks = term, w.forks+1
+	w.forget(s)
+}
+
+// forget: what s does not have is given up.
+func (w *world) forget(s *site) {
+	have := map[int]bool{}
+	for _, x := range s.etcd.log {
+		have[x.write] = true
+	}
+	w.acked = slices.DeleteFunc(w.acked, func(id int) bool { return !have[id] })
+}
+
+// lineage is the term of the last forced append in this log.
+func (w *world) of(s *site) uint64 {
+	for _, x := range slices.Backward(s.etcd.log) {
+		if w.begun[x.term] {
+			return x.term
+		}
+	}
+	return 0
+}
+
+// current says whether this log is of the history that goes on.
+func (w *world) current(s *site) bool { return len(s.etcd.log) == 0 || w.of(s) == w.lineage }
+
+// apart: one of the members goes on with a history that was given up. Raft does not bring the two together.
+func (w *world) apart() bool {
+	a, b := w.sites[0], w.sites[1]
+	return len(a.etcd.log) > 0 && len(b.etcd.log) > 0 && w.of(a) != w.of(b)
+}
+
+// terms is Raft's Log Matching, across all histories: two entries of one index and term are one entry (P18).
+func (w *world) terms() {
+	a, b := w.sites[0].etcd.log, w.sites[1].etcd.log
+	for i := range min(len(a), len(b)) {
+		if a[i].term == b[i].term && !sameEntry(a[i], b[i]) {
+			w.violation("two entries at %d@%d", i+1, a[i].term)
 		}
 	}
 }
@@ -327,7 +381,9 @@ func (w *world) write(n int) string {
 			if follows {
 				o.etcd.log = append(o.etcd.log, x)
 			}
-			w.acked = append(w.acked, w.writes)
+			if w.current(s) {
+				w.acked = append(w.acked, w.writes)
+			}
 		}
 		e.commit = len(e.log)
 		return fmt.Sprintf("%d writes acknowledged by %s", n, s.name)
@@ -390,7 +446,7 @@ func (s *site) data(asked uint64) Data {
 			d.Tail.Writes, d.Tail.RecordID, d.Tail.Generation = true, x.token.RecordID, max(d.Tail.Generation, x.token.Generation)
 		}
 	}
-	d.Confs = FoldConfs(e.id, ms, removed, cs)
+	d.Confs = FoldSite(e.id, s.url(), ms, removed, cs)
 	d.Token = e.token(e.commit)
 	if e.from < len(e.log) {
 		d.First = uint64(e.from + 1)

@@ -46,7 +46,7 @@ var classes = map[string]class{
 	"arbiter.Record.MarkGeneration": gen, "arbiter.Record.MarkIndex": index, "arbiter.Record.Extra": dead, "arbiter.Record.ClusterID": plain,
 	"arbiter.Member.ID": id, "arbiter.Member.Name": dead,
 	"arbiter.HistoryEntry.First": gen, "arbiter.HistoryEntry.Last": gen, "arbiter.HistoryEntry.Survivor": id, "arbiter.HistoryEntry.At": dead,
-	"arbiter.HistoryEntry.Extra": dead, "arbiter.Version.tag": tagged,
+	"arbiter.HistoryEntry.Extra": dead, "arbiter.HistoryEntry.By": dead, "arbiter.Version.tag": tagged,
 
 	"failover.Own.RecordID": text, "failover.Own.Generation": gen, "failover.Own.Nonces": nonce,
 	"failover.State.P": dead, "failover.State.Seen": gen, "failover.State.StopStart": start, "failover.State.NewID": id, "failover.State.Tidied": dead, "failover.State.TokenAt": dead, "failover.State.TokenSeg": dead, "failover.Obs.Segment": dead,
@@ -67,7 +67,7 @@ var classes = map[string]class{
 	"failover.List.Leader": id, "failover.List.Cluster": plain, "failover.List.Leftover": id, "failover.List.Stranger": id,
 	"failover.Action.Index": index, "failover.Action.Remove": ids, "failover.Action.Term": term, "failover.Action.ID": id, "failover.Action.Cluster": plain,
 	"failover.Action.Generation": gen, "failover.Action.RecordID": text,
-	"failover.Event.Seen": gen, "failover.Event.ID": id, "failover.Event.RecordID": dead, "failover.Event.Stamp": dead, "failover.Event.Obs": dead,
+	"failover.Event.Seen": gen, "failover.Event.ID": id, "failover.Event.FreshID": dead, "failover.Event.RecordID": dead, "failover.Event.Stamp": dead, "failover.Event.Obs": dead,
 
 	"explore.Site.Seen": gen, "explore.Site.Added": id,
 	"explore.Node.ID": id, "explore.Node.Term": term, "explore.Node.Vote": dead, "explore.Node.HS": index, "explore.Node.Snap": above, "explore.Node.DB": index,
