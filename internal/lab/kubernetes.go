@@ -150,6 +150,9 @@ func (k *Kubernetes) Start(ctx context.Context) error {
 	return nil
 }
 
+// Addr is the apiserver's host and port.
+func (k *Kubernetes) Addr() string { return strings.TrimPrefix(k.base, "https://") }
+
 // Kill ends the apiserver by SIGKILL; its etcd goes on.
 func (k *Kubernetes) Kill() error { return k.procs.kill("kube-apiserver") }
 

@@ -206,7 +206,9 @@ func find(h *history.History, n int, match func(*history.Op) bool) *history.Op {
 }
 
 func is(kinds ...history.Kind) func(*history.Op) bool {
-	return func(o *history.Op) bool { return slices.Contains(kinds, o.Kind) && o.Outcome == history.OK && o.Applied }
+	return func(o *history.Op) bool {
+		return slices.Contains(kinds, o.Kind) && o.Outcome == history.OK && o.Applied
+	}
 }
 
 func drop[T any](s *[]T, match func(T) bool) {

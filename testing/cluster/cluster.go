@@ -1,0 +1,419 @@
+package cluster
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/sys/unix"
+
+	"twok/arbiter"
+	"twok/arbiter/configmap"
+	etcdstore "twok/arbiter/etcd"
+	"twok/arbiter/s3"
+	"twok/internal/lab"
+	"twok/testing/network"
+	"twok/testing/workload"
+)
+
+// Arbiters are the kinds of arbiter.
+var Arbiters = []string{"serve", "s3", "etcd", "configmap"}
+
+// Modes of the agent, with or without etcd as its child.
+var Modes = map[string]lab.Mode{"supervise": lab.Supervise, "signal": lab.External, "bare": lab.Plain}
+
+// ErrNoNamespaces: what was asked for needs namespaces, and this is the proxy's subset.
+var ErrNoNamespaces = errors.New("needs network namespaces: run as root without TWOK_HARNESS=proxy")
+
+// Proxy says whether the subset without namespaces was asked for.
+func Proxy() bool { return os.Getenv("TWOK_HARNESS") == "proxy" }
+
+// Options describe a pair.
+type Options struct {
+	Dir     string // of everything; must exist
+	Twok    string // the program
+	Minor   string // etcd's release line
+	Arbiter string // of Arbiters
+	Mode    string // of Modes
+	// Real is etcd's own timing and the agents' own claim-after. Otherwise both are fast.
+	Real bool
+	// TLS makes etcd's ports ask for certificates. Auth turns authentication on, by their common names.
+	TLS, Auth bool
+	V6        bool
+	// EtcdFlags and AgentFlags are added at both sites, AgentEnv to the agents' environment.
+	EtcdFlags, AgentFlags, AgentEnv []string
+	// SmallDisk mounts a file system of so many bytes for the data of this site.
+	SmallDisk map[string]int64
+	// Log is told what takes long: tools that are built.
+	Log io.Writer
+}
+
+// Cluster is a pair.
+type Cluster struct {
+	*lab.Cluster
+	Options Options
+
+	net     *network.Network // nil: proxy
+	tls     *lab.TLS
+	store   *lab.Store
+	kube    *lab.Kubernetes
+	closers []func() error
+	mounts  []string
+}
+
+// New makes networks, stores and directories. Start starts the pair.
+func New(ctx context.Context, o Options) (c *Cluster, err error) {
+	c = &Cluster{Options: o}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("make the cluster in %s: %w", o.Dir, err), c.Close())
+		}
+	}()
+	mode, ok := Modes[o.Mode]
+	if !ok || !slices.Contains(Arbiters, o.Arbiter) {
+		return c, fmt.Errorf("no mode %q, or no arbiter %q", o.Mode, o.Arbiter)
+	}
+	if o.Auth && !o.TLS {
+		return c, errors.New("Auth goes by the names of certificates and needs TLS")
+	}
+	cfg := lab.Config{
+		Dir: o.Dir, Mode: mode, Twok: o.Twok, CutArbiter: true, EtcdFlags: o.EtcdFlags, AgentEnv: o.AgentEnv,
+		// One loss follows another here.
+		AgentFlags: append([]string{"--hold-down", "0", "--min-run", "3s", "--record-interval", "1s"}, o.AgentFlags...),
+	}
+	if cfg.Etcd, err = lab.Etcd(ctx, o.Minor, o.Log); err != nil {
+		return c, err
+	}
+	if !o.Real {
+		cfg.Timing, cfg.ClaimAfter = lab.Fast, 800*time.Millisecond
+	}
+	hosts := []string{"127.0.0.1"}
+	if !Proxy() {
+		if cfg.Place, err = c.place(ctx); err != nil {
+			return c, err
+		}
+		for _, s := range lab.Sites {
+			hosts = append(hosts, cfg.Place.Hosts[s])
+		}
+	} else if o.V6 {
+		return c, fmt.Errorf("IPv6: %w", ErrNoNamespaces)
+	}
+	if o.TLS {
+		if c.tls, err = certificates(filepath.Join(o.Dir, "tls"), hosts); err != nil {
+			return c, err
+		}
+		cfg.TLS = c.tls
+	}
+	if err := c.arbiter(ctx, &cfg); err != nil {
+		return c, err
+	}
+	if c.Cluster, err = lab.NewCluster(cfg); err != nil {
+		return c, err
+	}
+	for site, size := range o.SmallDisk {
+		if err := c.mount(site, size); err != nil {
+			return c, err
+		}
+	}
+	return c, nil
+}
+
+func (c *Cluster) place(ctx context.Context) (*lab.Place, error) {
+	sites := append(lab.Sites[:], lab.ArbiterSite)
+	n, err := network.New(ctx, network.Config{Sites: sites, V6: c.Options.V6})
+	if err != nil {
+		return nil, err
+	}
+	c.net = n
+	p := &lab.Place{Hosts: map[string]string{}, In: n.In}
+	for _, s := range sites {
+		p.Hosts[s] = n.Host(s)
+	}
+	return p, nil
+}
+
+// arbiter starts the store, but for the embedded one, which is lab's.
+func (c *Cluster) arbiter(ctx context.Context, cfg *lab.Config) (err error) {
+	dir := filepath.Join(c.Options.Dir, "store")
+	switch c.Options.Arbiter {
+	case "serve":
+		return nil
+	case "configmap":
+		if c.kube, err = lab.StartKubernetes(ctx, dir, "", c.Options.Log); err != nil {
+			return err
+		}
+		if err := setenv(c.kube.Env); err != nil {
+			return err
+		}
+		cfg.CutArbiter = false
+		cfg.Arbiter, cfg.AgentEnv = c.kube.URL, append(slices.Clone(cfg.AgentEnv), c.kube.Env...)
+		cfg.Register, err = configmap.New(configmap.Config{Namespace: "twok", Name: "pair"})
+		return errors.Join(err, c.apiserver(c.kube.Addr()))
+	}
+	if c.store, err = lab.StartStoreAt(ctx, c.Options.Arbiter, dir, c.Options.Log, cfg.Place); err != nil {
+		return err
+	}
+	cfg.Arbiter, cfg.AgentEnv = c.store.URL, append(slices.Clone(cfg.AgentEnv), c.store.Env...)
+	if err := setenv(c.store.Env); err != nil {
+		return err
+	}
+	cfg.Register, err = register(c.Options.Arbiter, c.store.URL)
+	return err
+}
+
+func setenv(env []string) error {
+	for _, kv := range env {
+		name, value, _ := strings.Cut(kv, "=")
+		if err := os.Setenv(name, value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// register reads the record for the harness itself.
+func register(kind, raw string) (arbiter.Register, error) {
+	if kind == "etcd" {
+		addr, key, _ := strings.Cut(strings.TrimPrefix(raw, "etcd://"), "/")
+		return etcdstore.New(etcdstore.Config{Endpoints: []string{addr}, Key: key})
+	}
+	u, err := url.Parse(raw)
+	if err != nil {
+		return nil, err
+	}
+	return s3.New(s3.Config{Bucket: u.Host, Key: strings.TrimPrefix(u.Path, "/"), Endpoint: u.Query().Get("endpoint"), PathStyle: true})
+}
+
+// apiserver leads from its port on each member site's loopback to the arbiter's site, and from there to
+// the apiserver, whose certificate is for loopback alone. Between the sites it is an ordinary connection.
+func (c *Cluster) apiserver(addr string) error {
+	if c.net == nil {
+		return nil
+	}
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return err
+	}
+	at := net.JoinHostPort(c.net.Host(lab.ArbiterSite), port)
+	err = c.forward(lab.ArbiterSite, at, func(ctx context.Context) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "tcp", addr)
+	})
+	for _, s := range lab.Sites {
+		err = errors.Join(err, c.forward(s, net.JoinHostPort("127.0.0.1", port), func(ctx context.Context) (net.Conn, error) {
+			return c.net.Dial(ctx, s, at)
+		}))
+	}
+	return err
+}
+
+// forward carries connections from a port of a site to wherever to leads.
+func (c *Cluster) forward(site, addr string, to func(context.Context) (net.Conn, error)) error {
+	l, err := c.net.Listen(site, addr)
+	if err != nil {
+		return fmt.Errorf("forward %s of site %s: %w", addr, site, err)
+	}
+	c.closers = append(c.closers, l.Close)
+	go func() {
+		for {
+			a, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer a.Close()
+				ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+				b, err := to(ctx)
+				cancel()
+				if err != nil {
+					return // and the caller sees its connection end
+				}
+				defer b.Close()
+				done := make(chan struct{}, 2)
+				for _, x := range [][2]net.Conn{{a, b}, {b, a}} {
+					go func() {
+						io.Copy(x[0], x[1]) // it ends with either connection
+						x[0].(*net.TCPConn).CloseWrite()
+						done <- struct{}{}
+					}()
+				}
+				<-done
+				<-done
+			}()
+		}
+	}()
+	return nil
+}
+
+func (c *Cluster) mount(site string, size int64) error {
+	if c.net == nil {
+		return fmt.Errorf("a small disk: %w", ErrNoNamespaces) // only there mounts are nobody else's
+	}
+	dir := c.Site(site).DataDir
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%d,mode=0700", size)); err != nil {
+		return fmt.Errorf("mount a file system of %d bytes at %s: %w", size, dir, err)
+	}
+	c.mounts = append(c.mounts, dir)
+	return nil
+}
+
+// Start starts the pair and waits until both members serve; with agents, until it is whole.
+func (c *Cluster) Start(ctx context.Context) error {
+	if err := c.Cluster.Start(ctx); err != nil {
+		return err
+	}
+	if err := c.WaitServing(ctx); err != nil {
+		return err
+	}
+	if c.Options.Auth {
+		if err := c.enableAuth(ctx); err != nil {
+			return fmt.Errorf("turn authentication on: %w", err)
+		}
+	}
+	if c.Options.Mode == "bare" {
+		return nil
+	}
+	_, err := c.WaitWhole(ctx, nil)
+	return err
+}
+
+func (c *Cluster) enableAuth(ctx context.Context) error {
+	cl, err := c.Site("a").Client()
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	if _, err := cl.UserAddWithOptions(ctx, "root", "", &clientv3.UserAddOptions{NoPassword: true}); err != nil {
+		return err
+	}
+	if _, err := cl.UserGrantRole(ctx, "root", "root"); err != nil { // etcd before 3.6 wants the role to be there
+		if _, err := cl.RoleAdd(ctx, "root"); err != nil {
+			return err
+		}
+		if _, err := cl.UserGrantRole(ctx, "root", "root"); err != nil {
+			return err
+		}
+	}
+	_, err = cl.AuthEnable(ctx)
+	return err
+}
+
+// Clients are the sites as the workload's clients use them.
+func (c *Cluster) Clients() (sites []workload.Site, err error) {
+	var tc *tls.Config
+	if tc, err = c.tls.Client(); err != nil {
+		return nil, err
+	}
+	for _, name := range lab.Sites {
+		s := workload.Site{Name: name, URL: c.Site(name).ClientURL, TLS: tc}
+		if c.net != nil {
+			s.Dial = func(ctx context.Context, addr string) (net.Conn, error) { return c.net.Dial(ctx, name, addr) }
+		}
+		sites = append(sites, s)
+	}
+	return sites, nil
+}
+
+// Cut forbids what the rules say. Without namespaces there is network.All only, and a cut stalls what it would drop.
+func (c *Cluster) Cut(rules ...network.Rule) error {
+	if c.net != nil {
+		return c.net.Cut(rules...)
+	}
+	for _, r := range rules {
+		if r.Kind != network.All {
+			return fmt.Errorf("cut %s: %w", r.Kind, ErrNoNamespaces)
+		}
+		c.Network.Cut(r.From, r.To)
+	}
+	return nil
+}
+
+// Heal undoes every cut between two sites.
+func (c *Cluster) Heal(a, b string) error {
+	if c.net != nil {
+		return c.net.Heal(a, b)
+	}
+	c.Network.Heal(a, b)
+	c.Network.Heal(b, a)
+	return nil
+}
+
+// HealAll undoes every cut.
+func (c *Cluster) HealAll() error {
+	if c.net != nil {
+		return c.net.Set()
+	}
+	c.Network.HealAll()
+	return nil
+}
+
+// Bytes is what crossed the link of a site so far; without namespaces it is what the other member sent and got.
+func (c *Cluster) Bytes(site string) (from, to uint64, err error) {
+	if c.net != nil {
+		return c.net.Bytes(site)
+	}
+	other := lab.Other(site)
+	return c.Network.Bytes(site, other), c.Network.Bytes(other, site), nil
+}
+
+// KillArbiter ends the arbiter's process by SIGKILL. StartArbiter starts it again on its data.
+func (c *Cluster) KillArbiter() error {
+	switch {
+	case c.kube != nil:
+		return c.kube.Kill()
+	case c.store != nil:
+		return c.store.Kill()
+	}
+	return c.Cluster.KillArbiter()
+}
+
+// StartArbiter starts the arbiter after KillArbiter.
+func (c *Cluster) StartArbiter(ctx context.Context) error {
+	switch {
+	case c.kube != nil:
+		return c.kube.Start(ctx)
+	case c.store != nil:
+		return c.store.Start(ctx)
+	}
+	return c.Cluster.StartArbiter(ctx)
+}
+
+// Close ends everything. It may be called more than once.
+func (c *Cluster) Close() error {
+	var errs []error
+	if c.Cluster != nil {
+		errs = append(errs, c.Cluster.Close())
+	}
+	for _, f := range c.closers {
+		errs = append(errs, f())
+	}
+	if c.store != nil {
+		errs = append(errs, c.store.Close())
+	}
+	if c.kube != nil {
+		errs = append(errs, c.kube.Close())
+	}
+	for _, dir := range c.mounts {
+		if err := unix.Unmount(dir, 0); err != nil {
+			errs = append(errs, fmt.Errorf("unmount %s: %w", dir, err))
+		}
+	}
+	if c.net != nil {
+		errs = append(errs, c.net.Close())
+	}
+	c.Cluster, c.closers, c.store, c.kube, c.mounts, c.net = nil, nil, nil, nil, nil, nil
+	return errors.Join(errs...)
+}

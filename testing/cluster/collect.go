@@ -1,0 +1,187 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"twok/internal/failover"
+	"twok/internal/lab"
+	"twok/testing/history"
+	"twok/testing/trace"
+)
+
+// Collect looks at everything at the end of a run: over the API while both members serve, then, after
+// it ended agents and etcds, in the databases and the agents' traces. What could not be looked at is
+// an error, and missing in what is returned.
+func (c *Cluster) Collect(ctx context.Context) (*history.Final, error) {
+	f := &history.Final{}
+	if err := c.overAPI(ctx, f); err != nil {
+		return f, fmt.Errorf("look at the members over the API: %w", err)
+	}
+	var errs []error
+	if c.Options.Mode != "bare" {
+		rec, err := c.Record(ctx)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("read the record: %w", err))
+		} else {
+			f.Record = &history.Record{Generation: rec.Generation}
+			for _, h := range rec.History {
+				if h.First != 0 {
+					f.Record.Reigns = append(f.Record.Reigns, history.Reign{First: h.First, Last: h.Last, Survivor: h.Survivor})
+				}
+			}
+		}
+	}
+	if err := c.end(); err != nil {
+		return f, errors.Join(append(errs, fmt.Errorf("end the members: %w", err))...)
+	}
+	for i := range f.Members {
+		m := &f.Members[i]
+		var err error
+		m.Disk, m.DiskCompact, err = readDatabase(filepath.Join(c.Site(m.Site).DataDir, "member", "snap", "db"))
+		if err != nil {
+			errs = append(errs, fmt.Errorf("read the database of %s: %w", m.Site, err))
+		}
+	}
+	if c.Options.Mode != "bare" {
+		if err := c.traces(f); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return f, errors.Join(errs...)
+}
+
+// end ends agents, so that none acts on what follows, and then the etcds, which write what they have.
+func (c *Cluster) end() error {
+	var errs []error
+	for _, name := range lab.Sites {
+		s := c.Site(name)
+		if c.Options.Mode == "signal" {
+			s.PauseRestarter()
+		}
+		s.KillAgent()
+	}
+	for _, name := range lab.Sites {
+		errs = append(errs, c.Site(name).StopEtcd())
+	}
+	return errors.Join(errs...)
+}
+
+func (c *Cluster) overAPI(ctx context.Context, f *history.Final) error {
+	clients := map[string]*clientv3.Client{}
+	for _, name := range lab.Sites {
+		cl, err := c.Site(name).Client()
+		if err != nil {
+			return err
+		}
+		defer cl.Close()
+		clients[name] = cl
+	}
+	resp, err := clients["a"].Get(ctx, "\x00", clientv3.WithFromKey())
+	if err != nil {
+		return fmt.Errorf("linearizable read: %w", err)
+	}
+	f.Linear, f.HashRevision = keys(resp), resp.Header.Revision
+	for _, name := range lab.Sites {
+		m := history.Member{Site: name}
+		// The member's own data, at the revision of the linearizable read.
+		for {
+			own, err := clients[name].Get(ctx, "\x00", clientv3.WithFromKey(), clientv3.WithSerializable(), clientv3.WithRev(f.HashRevision))
+			if err == nil {
+				m.Keys, m.Revision = keys(own), own.Header.Revision
+				break
+			}
+			if err := wait(ctx, fmt.Errorf("revision %d at %s: %w", f.HashRevision, name, err)); err != nil {
+				return err
+			}
+		}
+		list, err := clients[name].MemberList(ctx)
+		if err != nil {
+			return fmt.Errorf("member list of %s: %w", name, err)
+		}
+		for _, x := range list.Members {
+			kind := "voter"
+			if x.IsLearner {
+				kind = "learner"
+			}
+			m.Members = append(m.Members, fmt.Sprintf("%x %s %s", x.ID, x.Name, kind))
+		}
+		slices.Sort(m.Members)
+		f.Members = append(f.Members, m)
+	}
+	for { // until both have finished the same compaction
+		var err error
+		for i, am := range c.AuditMembers() {
+			m := &f.Members[i]
+			var e error
+			m.Hash, m.Compact, e = am.HashKV(ctx, f.HashRevision)
+			err = errors.Join(err, e)
+		}
+		if err == nil && f.Members[0].Compact == f.Members[1].Compact {
+			return nil
+		}
+		if err == nil {
+			err = fmt.Errorf("the members compacted at %d and %d", f.Members[0].Compact, f.Members[1].Compact)
+		}
+		if err := wait(ctx, err); err != nil {
+			return err
+		}
+	}
+}
+
+func wait(ctx context.Context, why error) error {
+	select {
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", ctx.Err(), why)
+	case <-time.After(100 * time.Millisecond):
+		return nil
+	}
+}
+
+func keys(resp *clientv3.GetResponse) (out []history.KV) {
+	for _, kv := range resp.Kvs {
+		out = append(out, history.KV{Key: string(kv.Key), Value: string(kv.Value), Mod: kv.ModRevision, Create: kv.CreateRevision, Version: kv.Version})
+	}
+	return out
+}
+
+// traces are the claims and the member IDs that the agents' traces show.
+func (c *Cluster) traces(f *history.Final) error {
+	ls, err := trace.ReadFiles(c.Site("a").Trace, c.Site("b").Trace, "")
+	if err != nil {
+		return fmt.Errorf("read the traces: %w", err)
+	}
+	f.IDs = map[string][]uint64{}
+	asked := map[string]int{} // the claim that is out, an index of Claims
+	for i := range ls {
+		l := &ls[i]
+		site := lab.Sites[l.Site]
+		if id, err := strconv.ParseUint(l.Member, 16, 64); err == nil && id != 0 && !slices.Contains(f.IDs[site], id) {
+			f.IDs[site] = append(f.IDs[site], id)
+		}
+		n, out := asked[site]
+		switch {
+		case l.Start != nil:
+			delete(asked, site)
+		case out && l.Event == failover.Swapped.String() && l.Outcome == "done", out && l.From == "claiming" && l.To == "appending":
+			f.Claims[n].Won = true
+			delete(asked, site)
+		case out && l.Event == failover.Swapped.String() && l.Outcome != "unknown":
+			delete(asked, site)
+		}
+		for _, a := range l.Out {
+			if a.Kind == failover.Swap && a.Claim && a.Record.Generation > 1 {
+				asked[site] = len(f.Claims)
+				f.Claims = append(f.Claims, history.Claim{Site: site, Generation: a.Record.Generation, At: l.T})
+			}
+		}
+	}
+	return nil
+}
