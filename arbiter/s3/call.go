@@ -7,8 +7,10 @@ import (
 	"net/http/httptrace"
 	"net/url"
 	"sync"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/smithy-go"
 )
@@ -110,4 +112,14 @@ func (h *httpClient) Do(req *http.Request) (*http.Response, error) {
 		c.mu.Unlock()
 	}
 	return resp, err
+}
+
+// signer signs each request anew (R9). The SDK's own keeps what it derived from a secret for a
+// day, and looks at the key's ID only: after a secret was replaced it goes on with the old one.
+type signer struct{}
+
+// SignHTTP implements awss3.HTTPSignerV4, with the options that the SDK has for S3.
+func (signer) SignHTTP(ctx context.Context, c aws.Credentials, r *http.Request, payloadHash, service, region string, at time.Time, optFns ...func(*v4.SignerOptions)) error {
+	s := v4.NewSigner(func(o *v4.SignerOptions) { o.DisableURIPathEscaping = true })
+	return s.SignHTTP(ctx, c, r, payloadHash, service, region, at, optFns...)
 }

@@ -2,7 +2,8 @@
 // protocol: Register is one object, swapped by a conditional PUT on its ETag.
 //
 // Credentials come from the default chain of the AWS SDK alone: environment,
-// shared files, web identity, container, instance.
+// shared files, web identity, container, instance. What the chain renews by itself is used
+// at once (R9); keys in the environment and in shared files it reads in New.
 //
 // # What a store must do
 //
@@ -71,4 +72,6 @@
 //     answers with the old ETag and the new bytes. Where the ETag looks like an MD5 and is not
 //     the content's, the GET is made again, up to four times, until they fit or come
 //     together a second time: then the store makes its ETags in another way (SSE-KMS).
+//   - R9 Each request is signed with the credentials that the chain has then, also when a new
+//     secret comes under the old key ID.
 package s3

@@ -90,7 +90,7 @@ func New(cfg Config) (*Register, error) {
 		if cfg.credentials != nil {
 			o.Credentials = cfg.credentials
 		}
-		o.HTTPClient = newHTTPClient(chain.HTTPClient)
+		o.HTTPClient, o.HTTPSignerV4 = newHTTPClient(chain.HTTPClient), signer{}
 		o.Retryer, o.RetryMaxAttempts = aws.NopRetryer{}, 0                              // R1
 		o.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired        // R6
 		o.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired        // else it logs

@@ -78,6 +78,33 @@ func TestKillUnderStorm(t *testing.T) {
 	t.Logf("%d acknowledged swaps, %d unknown, 4 kills", storm.Acked(), storm.Doubt())
 }
 
+// A secret that the chain renews is used at the next call, also under the same key ID.
+//
+// Rules: P1; F11.
+func TestSecretIsRenewed(t *testing.T) {
+	g := startGateway(t)
+	g.makeBucket(t)
+	now := g.secret
+	cfg := g.config(g.addr, "pair")
+	cfg.credentials = aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+		return aws.Credentials{AccessKeyID: g.key, SecretAccessKey: now, CanExpire: true, Expires: time.Now()}, nil
+	})
+	r := open(t, cfg)
+	for i, c := range []struct {
+		secret string
+		want   error
+	}{{g.secret, nil}, {"revoked", arbiter.ErrForbidden}, {g.secret, nil}, {"revoked", arbiter.ErrForbidden}} {
+		now = c.secret
+		_, v, err := r.Read(t.Context())
+		if arbiter.Class(err) != c.want {
+			t.Errorf("read %d: %v", i, err)
+		}
+		if err := r.CompareAndSwap(t.Context(), v, []byte("x")); arbiter.Class(err) != c.want {
+			t.Errorf("swap %d: %v", i, err)
+		}
+	}
+}
+
 // What an administrator gets wrong, on a real server, and what the words say.
 // Rules: P1; F11.
 func TestConfiguredWrong(t *testing.T) {
