@@ -50,14 +50,14 @@ func wrote(ctx context.Context, c *clientv3.Client, revision int64, match func(k
 	return false, fmt.Errorf("the local etcd's revision %d: %w", revision, context.Cause(ctx))
 }
 
-// circular asks Config.Circular about the store.
-func (a *Agent) circular(ctx context.Context, member, cluster uint64) error {
+// circular asks Config.Circular about the store, with the scratch register that is named after this member ID.
+func (a *Agent) circular(ctx context.Context, as, cluster uint64) error {
 	if a.cfg.Circular == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, 4*a.cfg.arbiterDeadline())
 	defer cancel()
-	r, err := a.cfg.Scratch(ScratchSuffix(member))
+	r, err := a.cfg.Scratch(ScratchSuffix(as))
 	if err != nil {
 		return err
 	}

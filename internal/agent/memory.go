@@ -35,7 +35,8 @@ type memoryFile struct {
 	Seen map[string]uint64 `json:"generations_seen"`
 	Site siteInfo          `json:"site"`
 
-	Probed string `json:"arbiter_probed,omitempty"` // the arbiter whose store last passed its probe
+	Probed   string `json:"arbiter_probed,omitempty"` // the arbiter whose store last passed its probe
+	ProbedAs uint64 `json:"probed_as,omitempty"`      // the member ID that named the scratch register then
 }
 
 type ownFile struct {
@@ -146,12 +147,28 @@ func (m *memory) probed() string {
 	return m.d.Probed
 }
 
-func (m *memory) setProbed(arbiter string) error {
+// setProbed notes that the arbiter's store passed, with a scratch register named after that member; an
+// empty arbiter, that it failed.
+func (m *memory) setProbed(arbiter string, as uint64) error {
 	return m.change(func(d *memoryFile) bool {
-		changed := d.Probed != arbiter
+		changed := d.Probed != arbiter || as != 0 && d.ProbedAs != as
 		d.Probed = arbiter
+		if as != 0 {
+			d.ProbedAs = as
+		}
 		return changed
 	})
+}
+
+// probeAs is the member ID that names the scratch register: the one under which a store passed before. A member that
+// returns has a new ID, and a store that permits names one by one knows the old one.
+func (m *memory) probeAs(member uint64) uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.d.ProbedAs != 0 {
+		return m.d.ProbedAs
+	}
+	return member
 }
 
 // change writes the file if f says that something changed. After an error the

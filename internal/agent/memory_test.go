@@ -44,3 +44,37 @@ func TestMemoryBelongsToOwner(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// The name under which a store passed is kept when the member has another ID, and when the store fails; a store that
+// passes under the new one replaces it.
+//
+// Rules: A1; F9.
+func TestProbeAs(t *testing.T) {
+	dir := t.TempDir()
+	for _, c := range []struct {
+		arbiter      string
+		as           uint64 // of setProbed
+		member, want uint64 // of probeAs, after a restart
+	}{
+		{"", 0, 7, 7}, // failed, and never passed
+		{"one", 7, 7, 7},
+		{"one", 7, 8, 7},
+		{"", 0, 8, 7},
+		{"two", 8, 8, 8},
+		{"two", 8, 9, 8},
+	} {
+		m, _, err := loadMemory(dir)
+		if err == nil {
+			err = m.setProbed(c.arbiter, c.as)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m, _, err = loadMemory(dir); err != nil {
+			t.Fatal(err)
+		}
+		if got := m.probeAs(c.member); got != c.want || m.probed() != c.arbiter {
+			t.Errorf("%+v: as %d, passed %q", c, got, m.probed())
+		}
+	}
+}

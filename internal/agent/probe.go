@@ -19,7 +19,8 @@ const (
 )
 
 // ScratchSuffix is what the probe's register is called, behind the record's name: one
-// for each member, so that two probes do not disturb each other.
+// for each member, so that two probes do not disturb each other. A member that came back under a new
+// ID goes on with the name under which it passed before, if that is not forbidden.
 func ScratchSuffix(member uint64) string { return ".probe." + hex(member) }
 
 // storeAtStart: a store that passed before, under the same name, is trusted until it fails. An
@@ -34,6 +35,7 @@ func (a *Agent) storeAtStart() failover.StoreState {
 // probeStore probes the arbiter's store until it passes (A1). Without having passed the core does not arm.
 func (a *Agent) probeStore(ctx context.Context) {
 	wait, warned := probeAgain, false
+	var refused uint64 // the earlier ID whose name the store has just forbidden
 	for {
 		member, cluster := a.watch.identity()
 		if member == 0 || cluster == 0 { // a new member: it gets its ID when etcd starts
@@ -46,7 +48,11 @@ func (a *Agent) probeStore(ctx context.Context) {
 			warned = true
 			a.log.Warn("the arbiter's store is on the host of "+who+": it is lost with it, and nobody goes on alone then", zap.String("host", a.cfg.ArbiterHost))
 		}
-		err := a.circular(ctx, member, cluster)
+		as := a.mem.probeAs(member)
+		if as == refused {
+			as = member
+		}
+		err := a.circular(ctx, as, cluster)
 		a.checks.setCircular(err)
 		if errors.Is(err, ErrCircular) {
 			a.distrust("circular", err.Error(), "put the record into a store at a third place that does not need this pair")
@@ -57,18 +63,23 @@ func (a *Agent) probeStore(ctx context.Context) {
 		}
 		var rep probe.Report
 		if err == nil {
-			rep, err = a.probe(ctx, member)
+			rep, err = a.probe(ctx, as)
 			a.checks.setProbe(rep, err)
 		}
+		if as != member && arbiter.Class(err) == arbiter.ErrForbidden {
+			refused = as
+			continue
+		}
+		refused = 0
 		switch {
 		case ctx.Err() != nil:
 			return
 		case err == nil && rep.Problem == nil:
 			a.watch.trust(failover.StoreTrusted)
-			if err := a.mem.setProbed(a.cfg.ArbiterName); err != nil {
+			if err := a.mem.setProbed(a.cfg.ArbiterName, as); err != nil {
 				a.log.Warn("the probe's outcome could not be stored", zap.Error(err))
 			}
-			a.log.Info("the arbiter's store passed its probe", zap.Int("rounds", rep.Rounds), zap.Duration("took", rep.Took),
+			a.log.Info("the arbiter's store passed its probe", zap.Int("rounds", rep.Rounds), zap.Duration("took", rep.Took), zap.String("as", hex(as)),
 				zap.Duration("read_p50", rep.Read.P50), zap.Duration("read_p99", rep.Read.P99),
 				zap.Duration("swap_p50", rep.Swap.P50), zap.Duration("swap_p99", rep.Swap.P99))
 			for _, w := range rep.Warnings {
@@ -94,9 +105,9 @@ func (a *Agent) probeStore(ctx context.Context) {
 	}
 }
 
-func (a *Agent) probe(ctx context.Context, member uint64) (probe.Report, error) {
+func (a *Agent) probe(ctx context.Context, as uint64) (probe.Report, error) {
 	return probe.Run(ctx, probe.Config{
-		Open:       func() (arbiter.Register, error) { return a.cfg.Scratch(ScratchSuffix(member)) },
+		Open:       func() (arbiter.Register, error) { return a.cfg.Scratch(ScratchSuffix(as)) },
 		ClaimAfter: a.cfg.ClaimAfter, Timeout: a.cfg.arbiterDeadline(), RunID: arbiter.NewNonce(),
 	})
 }
@@ -104,7 +115,7 @@ func (a *Agent) probe(ctx context.Context, member uint64) (probe.Report, error) 
 // distrust keeps this member from claiming.
 func (a *Agent) distrust(fault, what, remedy string) {
 	a.watch.trust(failover.StoreFaulty)
-	if err := a.mem.setProbed(""); err != nil {
+	if err := a.mem.setProbed("", 0); err != nil {
 		a.log.Warn("the probe's outcome could not be stored", zap.Error(err))
 	}
 	a.log.Error("the arbiter's store failed its probe: this member does not claim",
