@@ -60,45 +60,31 @@ func record(t *testing.T, k *lab.Kubernetes) *configmap.Register {
 	return r
 }
 
-// With the record in a ConfigMap of a real apiserver: a cut and a return; a cut while
-// the apiserver is down; and credentials that expire: nobody writes in the cut until they are
-// renewed, and nobody is started again for it.
+// With the record in a ConfigMap of a real apiserver: what onStore does.
 //
-// Rules: A1, P1, P2, P4, P7, P8; F37.
+// Rules: A1, P1, P2, P4, P7, P8, P12; F29, F30, F37.
 func TestKubernetesArbiter(t *testing.T) {
-	k := kubernetes(t, "")
-	reg := record(t, k)
-	p := start(t, "3.7", func(c *lab.Config) { c.Arbiter, c.Register, c.CutArbiter = k.URL, reg, false })
-	p.CutLink()
-	p.written("a write by the survivor")
-	p.HealLink()
-	last := p.wholeAndAudited()
-	for _, trouble := range []struct {
-		reason     string
-		begin, end func() error
-	}{
-		{"arbiter-unavailable", k.Kill, func() error { return k.Start(p.within()) }},
-		{"arbiter-forbidden", func() error { return replace(k.TokenFile, "expired") }, func() error { return replace(k.TokenFile, k.Token) }},
-	} {
-		p.must(trouble.begin())
-		for _, name := range lab.Sites {
-			p.reason(name, trouble.reason)
-		}
-		p.written("a write without the arbiter")
-		p.CutLink()
-		for _, name := range lab.Sites {
-			p.role(name, "leaderless")
-		}
-		p.silent("a cut pair without an arbiter", 3*time.Second)
-		p.must(trouble.end())
-		p.written("a write after the arbiter came back")
-		p.HealLink()
-		now := p.wholeAndAudited()
-		if now.Generation <= last.Generation {
-			t.Errorf("%s: generation %d, it was %d", trouble.reason, now.Generation, last.Generation)
-		}
-		last = now
+	wanted(t)
+	onStore(t, back(t, "configmap"), "3.7")
+}
+
+// The same with a link that cuts half the calls at any byte.
+//
+// Rules: A1, P1, P3, P7, P8; F29, F30, F37.
+func TestKubernetesBadLink(t *testing.T) {
+	wanted(t)
+	onBadLink(t, back(t, "configmap"), "3.6")
+}
+
+// The same with an apiserver that is slow, at the product's own timing; with TWOK_E2E=full.
+//
+// Rules: A1, P1, P7, P8; F13, F37.
+func TestKubernetesSlow(t *testing.T) {
+	wanted(t)
+	if !full {
+		t.Skip("takes some minutes: TWOK_E2E=full")
 	}
+	onSlowLink(t, back(t, "configmap"))
 }
 
 // replace is by rename, as whoever renews a token does.
