@@ -1,6 +1,7 @@
 package walsurgery
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -55,6 +56,10 @@ type Plan struct {
 	// Remove are the members to remove, one entry each, in this order. If it is
 	// empty the append is one empty entry.
 	Remove []uint64
+	// Join, if not nil, are the peer URLs of the owner, which is added as a voter after the first JoinAfter
+	// removals (P18).
+	Join      []string
+	JoinAfter int
 	// Fork is the first entry of the append, End the last one; both in Term.
 	Fork, End Position
 }
@@ -68,6 +73,12 @@ func (p Plan) String() string {
 			ids[i] = strconv.FormatUint(id, 16)
 		}
 		what = "the removal of " + strings.Join(ids, ", ")
+	}
+	if p.Join != nil {
+		what = fmt.Sprintf("its own addition at %s and, %d of them before, %s", strings.Join(p.Join, ","), p.JoinAfter, what)
+		if len(p.Remove) == 0 {
+			what = "its own addition at " + strings.Join(p.Join, ",")
+		}
 	}
 	return fmt.Sprintf("append to %s (%s, log ends at %s, term %d, commit %d): %s as %s to %s, and commit %d",
 		p.Dir, p.Owner, p.Last, p.State.Term, p.State.Commit, what, p.Fork, p.End, p.End.Index)
@@ -85,6 +96,8 @@ type planJSON struct {
 	Last    Position `json:"last"`
 	NewTerm uint64   `json:"new_term"`
 	Remove  []string `json:"remove"`
+	Join    []string `json:"join,omitempty"`
+	After   int      `json:"join_after,omitempty"`
 	Fork    Position `json:"fork"`
 	End     Position `json:"end"`
 }
@@ -94,7 +107,7 @@ func (p Plan) MarshalJSON() ([]byte, error) {
 	hex := func(id uint64) string { return strconv.FormatUint(id, 16) }
 	j := planJSON{Dir: p.Dir, Member: hex(p.Owner.MemberID), Cluster: hex(p.Owner.ClusterID), At: p.At,
 		Term: p.State.Term, Vote: hex(p.State.Vote), Commit: p.State.Commit, Last: p.Last,
-		NewTerm: p.Term, Remove: []string{}, Fork: p.Fork, End: p.End}
+		NewTerm: p.Term, Remove: []string{}, Join: p.Join, After: p.JoinAfter, Fork: p.Fork, End: p.End}
 	for _, id := range p.Remove {
 		j.Remove = append(j.Remove, hex(id))
 	}
@@ -114,7 +127,7 @@ func (p *Plan) UnmarshalJSON(b []byte) error {
 		return id
 	}
 	q := Plan{Dir: j.Dir, Owner: Metadata{hex(j.Member), hex(j.Cluster)}, At: j.At,
-		State: HardState{Term: j.Term, Vote: hex(j.Vote), Commit: j.Commit}, Last: j.Last, Term: j.NewTerm, Fork: j.Fork, End: j.End}
+		State: HardState{Term: j.Term, Vote: hex(j.Vote), Commit: j.Commit}, Last: j.Last, Term: j.NewTerm, Join: j.Join, JoinAfter: j.After, Fork: j.Fork, End: j.End}
 	for _, s := range j.Remove {
 		q.Remove = append(q.Remove, hex(s))
 	}
@@ -165,12 +178,18 @@ func (l *Log) Plan(remove []uint64, opts ...PlanOption) (Plan, error) {
 	}
 	base := max(s.HardState.Term, s.Last.Term)
 	n := uint64(max(len(remove), 1))
-	if base == math.MaxUint64 || s.Last.Index > math.MaxUint64-n {
-		return fail(fmt.Errorf("term %d or index %d cannot grow", base, s.Last.Index))
-	}
 	p := Plan{Dir: l.dir, Owner: s.Metadata, At: l.end(), State: s.HardState, Last: s.Last, Term: base + 1, Remove: slices.Clone(remove)}
 	for _, o := range opts {
 		o(&p)
+	}
+	if p.Join != nil {
+		n = uint64(len(remove)) + 1
+	}
+	if err := p.checkJoin(); err != nil {
+		return fail(err)
+	}
+	if base == math.MaxUint64 || s.Last.Index > math.MaxUint64-n {
+		return fail(fmt.Errorf("term %d or index %d cannot grow", base, s.Last.Index))
 	}
 	p.Fork = Position{Index: s.Last.Index + 1, Term: p.Term}
 	p.End = Position{Index: s.Last.Index + n, Term: p.Term}
@@ -214,7 +233,11 @@ func (l *Log) Apply(p Plan) (err error) {
 
 // madeFrom makes the plan again and compares.
 func (l *Log) madeFrom(p Plan) bool {
-	q, err := l.Plan(p.Remove, MinTerm(p.Term))
+	opts := []PlanOption{MinTerm(p.Term)}
+	if p.Join != nil {
+		opts = append(opts, Join(p.Join, p.JoinAfter))
+	}
+	q, err := l.Plan(p.Remove, opts...)
 	return err == nil && filepath.Clean(p.Dir) == filepath.Clean(q.Dir) && p.Owner == q.Owner && p.At == q.At && p.State == q.State &&
 		p.Last == q.Last && p.Term == q.Term && p.Fork == q.Fork && p.End == q.End
 }
@@ -257,18 +280,20 @@ func (l *Log) save(p Plan) (err error) {
 	return failpoint.Hit(stepAppendSynced)
 }
 
-// entries are V1 changes with ID 0 and no context: any other form panics when
+// entries are V1 changes with ID 0, removals without a context: any other form panics when
 // etcd applies it. Every scalar is set, so that the bytes are those of etcd 3.5.
 func (p Plan) entries() ([]*raftpb.Entry, error) {
 	entry := func(i int, t raftpb.EntryType, data []byte) *raftpb.Entry {
 		return &raftpb.Entry{Term: proto.Uint64(p.Term), Index: proto.Uint64(p.Fork.Index + uint64(i)), Type: t.Enum(), Data: data}
 	}
-	if len(p.Remove) == 0 {
-		return []*raftpb.Entry{entry(0, raftpb.EntryNormal, nil)}, nil
+	changes, err := p.changes()
+	if err != nil || len(changes) == 0 {
+		return []*raftpb.Entry{entry(0, raftpb.EntryNormal, nil)}, err
 	}
 	var ents []*raftpb.Entry
-	for i, id := range p.Remove {
-		data, err := proto.Marshal(&raftpb.ConfChange{Id: proto.Uint64(0), Type: raftpb.ConfChangeRemoveNode.Enum(), NodeId: proto.Uint64(id)})
+	for i, c := range changes {
+		cc := &raftpb.ConfChange{Id: proto.Uint64(0), Type: raftpb.ConfChangeType(c.Type).Enum(), NodeId: proto.Uint64(c.NodeID), Context: c.Context}
+		data, err := proto.Marshal(cc)
 		if err != nil {
 			return nil, err
 		}
@@ -305,14 +330,19 @@ func (l *Log) readBack(p Plan) error {
 	if l.sum.HardState != want || l.sum.Last != p.End || l.sum.Torn {
 		return corrupt("it ends at %s with %+v, not at %s with %+v", l.sum.Last, l.sum.HardState, p.End, want)
 	}
+	changes, err := p.changes()
+	if err != nil {
+		return err
+	}
 	i := 0
 	for e := range l.From(p.Fork.Index) {
 		if e.Err != nil {
 			return e.Err
 		}
-		ok := e.Term == p.Term && e.Kind == KindNormal && len(p.Remove) == 0 && len(e.Data) == 0
-		if i < len(p.Remove) {
-			ok = e.Term == p.Term && e.Kind == KindConfChange && e.Change.Type == RemoveNode && e.Change.NodeID == p.Remove[i]
+		ok := e.Term == p.Term && e.Kind == KindNormal && len(changes) == 0 && len(e.Data) == 0
+		if i < len(changes) {
+			c := changes[i]
+			ok = e.Term == p.Term && e.Kind == KindConfChange && e.Change.Type == c.Type && e.Change.NodeID == c.NodeID && bytes.Equal(e.Change.Context, c.Context)
 		}
 		if !ok {
 			return corrupt("entry %d is not what was planned", e.Index)

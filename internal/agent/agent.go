@@ -189,7 +189,7 @@ func (a *Agent) loop(ctx, life context.Context) {
 		}
 		if e.Kind != failover.NoEvent {
 			e.Stamp = failover.Stamp{Nonce: arbiter.NewNonce(), Now: time.Now().UnixMilli()}
-			e.RecordID, e.Random = arbiter.NewID(), rand.Uint32()
+			e.RecordID, e.Random, e.FreshID = arbiter.NewID(), rand.Uint32(), rand.Uint64()|1
 			next, actions := failover.Step(s, e)
 			line := lineOf(s, e, next, actions)
 			if stop == nil && !inSection(next) {

@@ -92,7 +92,7 @@ func Survive(ctx context.Context, cfg Config, dryRun bool) (res Survival, err er
 		act := todo[0]
 		if act.Kind == failover.Swap {
 			res.Before, res.Record, res.Data = s.Rec, act.Record, s.Data
-			if res.Plan, err = a.sec.log.Plan(removals(s.Data.Confs.Remove)); err != nil || dryRun {
+			if res.Plan, err = a.sec.log.Plan(removals(s.Data.Confs.Remove), walsurgery.MinTerm(act.Record.Fork.Term)); err != nil || dryRun {
 				return res, err
 			}
 		}
@@ -106,7 +106,7 @@ func Survive(ctx context.Context, cfg Config, dryRun bool) (res Survival, err er
 			cfg.Logger.Warn("action", zap.Stringer("action", act.Kind), zap.Error(perr))
 		}
 		e.Stamp = failover.Stamp{Nonce: arbiter.NewNonce(), Now: time.Now().UnixMilli()}
-		e.Random = rand.Uint32()
+		e.Random, e.FreshID = rand.Uint32(), rand.Uint64()|1
 		next, actions := failover.Step(s, e)
 		a.trace.step(lineOf(s, e, next, actions))
 		s, todo = next, append(todo[1:], actions...)

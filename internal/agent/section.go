@@ -102,7 +102,7 @@ func (a *Agent) readData(act failover.Action, e *failover.Event) error {
 		a.post.read(e.Data)
 		return nil
 	}
-	d, err := member.Read(a.sec.lock, a.sec.log, act.Index)
+	d, err := member.Read(a.sec.lock, a.sec.log, act.Index, a.mem.site().PeerURLs...)
 	if errors.Is(err, member.ErrLockLost) {
 		e.Outcome = failover.Failed
 		return err
@@ -118,7 +118,7 @@ func (a *Agent) readData(act failover.Action, e *failover.Event) error {
 	return nil
 }
 
-// append operates (P8).
+// append operates (P8, P18).
 func (a *Agent) append(act failover.Action) error {
 	if a.sec.lock == nil || a.sec.log == nil {
 		return errors.New("the locks are not held")
@@ -126,7 +126,14 @@ func (a *Agent) append(act failover.Action) error {
 	if err := a.sec.lock.Verify(); err != nil {
 		return err
 	}
-	plan, err := a.sec.log.Plan(removals(act.Remove))
+	opts := []walsurgery.PlanOption{walsurgery.MinTerm(act.Term)}
+	if act.ID != 0 {
+		if err := a.rename(act.ID); err != nil {
+			return err
+		}
+		opts = append(opts, walsurgery.Join(a.mem.site().PeerURLs, int(act.Twins)))
+	}
+	plan, err := a.sec.log.Plan(removals(act.Remove), opts...)
 	if err != nil {
 		return err
 	}
@@ -137,6 +144,25 @@ func (a *Agent) append(act failover.Action) error {
 	before := a.sec.log.Summary()
 	err = a.sec.log.Apply(plan)
 	a.post.appended(a.cfg, before, plan, a.sec.log.Summary(), err)
+	return err
+}
+
+// rename gives the WAL of a removed member a new member ID, before it is added by the append (P18). A kill
+// in between leaves a member that is in no configuration: it can do nothing until the claim is repeated.
+func (a *Agent) rename(id uint64) error {
+	if err := a.sec.log.Close(); err != nil {
+		return err
+	}
+	a.sec.log = nil
+	aside, err := walsurgery.RewriteID(a.log, a.cfg.walDir(), id)
+	if err != nil {
+		return err
+	}
+	a.log.Info("the WAL carries the new member ID", zap.String("id", hex(id)), zap.String("replaced", aside))
+	if a.watch != nil { // not by hand
+		a.watch.reread()
+	}
+	a.sec.log, err = walsurgery.Open(a.log, a.cfg.walDir())
 	return err
 }
 

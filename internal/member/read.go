@@ -27,11 +27,13 @@ import (
 // Member, Cluster, Term, Commit, Last, Snap and Asked are right in the first four
 // cases. An error without a Problem explains Token.Bad, Tail.Bad or Confs.Unknown: it
 // is for the log too, and the core decides by the data alone.
-func Read(lock *Lock, log *walsurgery.Log, ask uint64) (failover.Data, error) {
+//
+// site are this member's own peer URLs, as far as they are known (failover.FoldSite).
+func Read(lock *Lock, log *walsurgery.Log, ask uint64, site ...string) (failover.Data, error) {
 	sum := log.Summary()
 	d := failover.Data{
 		Member: sum.MemberID, Cluster: sum.ClusterID, Term: sum.Term, Commit: sum.Commit,
-		Snap: sum.Snapshot.Index, First: sum.First.Index, Last: position(sum.Last.Index, sum.Last.Term),
+		Snap: sum.Snapshot.Index, First: sum.First.Index, Last: position(sum.Last.Index, sum.Last.Term), Homeless: len(site) == 0,
 	}
 	if term, ok := log.Term(ask); ok {
 		d.Asked = term
@@ -70,7 +72,7 @@ func Read(lock *Lock, log *walsurgery.Log, ask uint64) (failover.Data, error) {
 		}
 	}
 	d.Tail = t.ops
-	d.Confs = failover.FoldConfs(d.Member, db.configuration(), db.removed, t.changes)
+	d.Confs = failover.FoldSite(d.Member, site, db.configuration(), db.removed, t.changes)
 	if d.Past, err = past(log, db); err != nil {
 		d.Problem = failover.WALUnreadable
 		return d, err
