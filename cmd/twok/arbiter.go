@@ -40,6 +40,7 @@ func arbiterCommand() *cli.Command {
 		Subcommands: []*cli.Command{
 			arbiterServeCommand(),
 			arbiterInitCommand(),
+			arbiterClaimCommand(),
 			arbiterShowCommand(),
 			arbiterHistoryCommand(),
 			arbiterProbeCommand(),

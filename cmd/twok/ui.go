@@ -18,7 +18,7 @@ import (
 //   - The exit code is carried by the error (withCode). 0 is success, 1 any
 //     error without a code of its own, 2 wrong usage; a command that has further
 //     ones lists them in its --help.
-//   - No colours, no spinners, no question to the user.
+//   - No colours, no spinners, no question to the user but the one of a forced claim.
 
 const (
 	exitError = 1 // no more specific code
