@@ -425,7 +425,7 @@ func (a *Agent) askArbiter(ctx context.Context, f *preflight.Facts) {
 			id, cluster = md.MemberID, md.ClusterID
 		}
 	}
-	as := id
+	as := a.mem.probeAs(id)
 	arb := &f.Arbiter
 	arb.Circular = errors.New("etcd does not answer, so its store cannot be compared with the arbiter's")
 	if f.Etcd.Err == nil || a.cfg.Circular == nil {

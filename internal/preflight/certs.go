@@ -144,7 +144,7 @@ func LookPort(ctx context.Context, cfg *tls.Config, rawURL string) error {
 }
 
 // LookServed dials a port, https://HOST:PORT, and looks at its certificate: when it is valid, and, apart from
-// that, whether cfg would take it. It tells nothing of whether the port takes cfg's own.
+// that, whether cfg would take it (not asked while its time is wrong). It tells nothing of whether the port takes cfg's own.
 func LookServed(ctx context.Context, cfg *tls.Config, rawURL string, now time.Time) Certificate {
 	c := Certificate{What: rawURL}
 	u, err := url.Parse(rawURL)
@@ -184,10 +184,8 @@ func LookServed(ctx context.Context, cfg *tls.Config, rawURL string, now time.Ti
 	for _, s := range seen[1:] {
 		between.AddCert(s)
 	}
-	at := now
-	if at.Before(leaf.NotBefore) || at.After(leaf.NotAfter) {
-		at = leaf.NotBefore.Add(leaf.NotAfter.Sub(leaf.NotBefore) / 2) // its time is judged by itself
+	if !now.Before(leaf.NotBefore) && !now.After(leaf.NotAfter) {
+		_, c.Invalid = leaf.Verify(x509.VerifyOptions{Roots: cfg.RootCAs, Intermediates: between, DNSName: u.Hostname(), CurrentTime: now})
 	}
-	_, c.Invalid = leaf.Verify(x509.VerifyOptions{Roots: cfg.RootCAs, Intermediates: between, DNSName: u.Hostname(), CurrentTime: at})
 	return c
 }

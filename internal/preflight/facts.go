@@ -47,6 +47,7 @@ type Dir struct {
 
 // Locks are the files that etcd locks, looked at and not locked.
 type Locks struct {
+	Seen    bool
 	DB      error // member/snap/db cannot be opened for reading, or is no regular file; fs.ErrNotExist: etcd never ran
 	Trial   error // flock and the locks of the WAL, tried on a scratch file beside them
 	WAL     error // of the look at the WAL's lock
@@ -55,8 +56,8 @@ type Locks struct {
 
 // Trial is what was tried in scratch directories.
 type Trial struct {
-	Exchange   error // RENAME_EXCHANGE beside wal and beside member
-	FileSystem string
+	FileSystem string // empty: nothing was tried
+	Exchange   error  // RENAME_EXCHANGE beside wal and beside member
 	Overlay    bool   // directories may come from a lower layer, which no trial beside them shows
 	Mount      string // of member and member/wal, the one that is a mount point or on another mount; else empty
 	Link       string // of the two, the one that is a symbolic link; else empty

@@ -37,6 +37,8 @@ func walDir(f *Facts) Result {
 	t, p := f.Trial, f.Process
 	inside := filepath.Join("member", "wal")
 	switch {
+	case t.FileSystem == "" && f.Dir.Err == nil:
+		return refuse("", "not checked: the member directory was not seen")
 	case t.Link != "":
 		return refuse("", "%s is a symbolic link", t.Link)
 	case t.Mount != "" && filepath.Base(t.Mount) == "wal":
@@ -54,6 +56,8 @@ func walDir(f *Facts) Result {
 func locks(f *Facts) Result {
 	l, p := f.Locks, f.Process
 	switch {
+	case !l.Seen:
+		return refuse("", "not checked")
 	case errors.Is(l.DB, fs.ErrNotExist):
 		return refuse("start etcd once", "etcd has never run here: %v", l.DB)
 	case l.DB != nil:
@@ -81,6 +85,8 @@ func exchange(f *Facts) Result {
 		return refuse("mount its parent instead", "%s is a mount point: it cannot be exchanged", t.Mount)
 	case t.Exchange != nil:
 		return refuse("", "%v", t.Exchange)
+	case t.FileSystem == "":
+		return refuse("", "not tried: the member directory was not seen")
 	case t.Overlay:
 		return warn("put the data directory on a volume: a directory of the image's layers cannot be exchanged", "on an overlay file system, where it works for what was written since")
 	}
@@ -92,6 +98,8 @@ func space(f *Facts) Result {
 	switch {
 	case errors.Is(s.Err, walsurgery.ErrNoSpace):
 		return refuse(failover.DiskFull.Remedy(), "%s: %v", failover.DiskFull, s.Err)
+	case s.Err == nil && s.Need == 0:
+		return refuse("", "not checked")
 	case s.Err != nil:
 		return refuse("let the other checks of the data directory pass first", "not checked: %v", s.Err)
 	}
@@ -346,6 +354,8 @@ func token(f *Facts) Result {
 func timing(f *Facts) Result {
 	s, p := f.Settings, f.Process
 	switch {
+	case s.ClaimAfter <= 0:
+		return refuse("", "not checked: claim-after is not known")
 	case p.FlagsErr == nil && s.ClaimAfter < 2*p.Flags.Election:
 		return refuse("", "claim-after is %v, etcd's election timeout %v: an ordinary election would look like a lost site", s.ClaimAfter, p.Flags.Election)
 	case p.FlagsErr == nil && s.Election < p.Flags.Election:

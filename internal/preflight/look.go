@@ -154,7 +154,7 @@ func fileSystem(magic int64) string {
 
 // LookLocks looks at the files that etcd locks. It locks a scratch file only.
 func LookLocks(dataDir string) Locks {
-	var l Locks
+	l := Locks{Seen: true}
 	f, err := os.Open(member.DBPath(dataDir))
 	if err == nil {
 		var st fs.FileInfo
@@ -233,6 +233,9 @@ func LookProcess(ctx context.Context, e etcdproc.Etcd, stale func(version string
 	return p
 }
 
+// healthDeadline is what an agent may take to answer; somebody else's port may never.
+const healthDeadline = 2 * time.Second
+
 // LookHealth looks whether an address can be listened on, or whether the agent of that member answers there.
 func LookHealth(ctx context.Context, addr, memberID string) Health {
 	if addr == "" {
@@ -253,6 +256,8 @@ func LookHealth(ctx context.Context, addr, memberID string) Health {
 	if ip := net.ParseIP(host); host == "" || (ip != nil && ip.IsUnspecified()) {
 		host = "localhost"
 	}
+	ctx, cancel := context.WithTimeout(ctx, healthDeadline)
+	defer cancel()
 	req, rerr := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(host, port)+"/health", nil)
 	if rerr != nil {
 		return h

@@ -1,6 +1,7 @@
 package preflight
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"strings"
@@ -9,13 +10,21 @@ import (
 
 // Table writes one line a check. The remedy is only where there is something to do.
 func Table(w io.Writer, rs []Result) error {
-	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	var b bytes.Buffer
+	t := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(t, "CHECK\tSTATE\tSEEN\tREMEDY")
 	for _, r := range rs {
-		line := fmt.Sprintf("%s\t%s\t%s\t%s", r.Name, r.State, r.Detail, r.Remedy)
-		fmt.Fprintln(t, strings.TrimRight(line, "\t"))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", r.Name, r.State, r.Detail, r.Remedy)
 	}
-	return t.Flush()
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for line := range strings.Lines(b.String()) {
+		if _, err := io.WriteString(w, strings.TrimRight(line, " \n")+"\n"); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Verdict sums up.
