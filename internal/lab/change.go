@@ -5,6 +5,7 @@ type change struct {
 	etcd                  Binaries
 	etcdFlags, agentFlags []string
 	agentEnv              []string
+	mode                  Mode // empty: the cluster's
 }
 
 // UseEtcd replaces the site's binaries from its next start on.
@@ -21,3 +22,14 @@ func (s *Site) AgentFlags(flags ...string) { s.change.agentFlags = flags }
 // AgentEnv replaces what this site's agent has in its environment beyond
 // Config.AgentEnv ("NAME=value"), from its next start on.
 func (s *Site) AgentEnv(env ...string) { s.change.agentEnv = env }
+
+// UseMode says from now on who runs this site's etcd, in a cluster of mode External or Supervise. What runs
+// goes on as it is.
+func (s *Site) UseMode(m Mode) { s.change.mode = m }
+
+func (s *Site) mode() Mode {
+	if s.change.mode != "" {
+		return s.change.mode
+	}
+	return s.c.cfg.Mode
+}

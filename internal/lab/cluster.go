@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -259,6 +260,16 @@ func (c *Cluster) ArbiterLog() string { return filepath.Join(c.cfg.Dir, "arbiter
 
 // KillArbiter ends the embedded arbiter by SIGKILL.
 func (c *Cluster) KillArbiter() error { return c.procs.kill(ArbiterSite) }
+
+// SignalArbiter sends sig to the embedded arbiter.
+func (c *Cluster) SignalArbiter(sig syscall.Signal) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.arbiter.alive() {
+		return fmt.Errorf("send %s to the embedded arbiter: it does not run", sig)
+	}
+	return c.arbiter.cmd.Process.Signal(sig)
+}
 
 // WaitServing waits until both members answer a linearizable read.
 func (c *Cluster) WaitServing(ctx context.Context) error {

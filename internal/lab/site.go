@@ -99,12 +99,12 @@ func (s *Site) AgentArgs() []string {
 			args = append(args, f.name, f.d.String())
 		}
 	}
-	if cfg.Timing != Default && cfg.Mode != Supervise { // with etcd's flags behind "--" the agent knows
+	if cfg.Timing != Default && s.mode() != Supervise { // with etcd's flags behind "--" the agent knows
 		args = append(args, "--election-timeout", cfg.Timing.Election.String())
 	}
 	args = append(args, cfg.TLS.agentFlags()...)
 	args = append(append(args, cfg.AgentFlags...), s.change.agentFlags...)
-	if cfg.Mode == Supervise {
+	if s.mode() == Supervise {
 		args = append(append(args, "--"), s.EtcdArgs()...)
 	}
 	return args
@@ -122,7 +122,7 @@ func (s *Site) Start() error {
 // StartEtcd starts etcd, or lets the restarter do so. In mode Supervise that is
 // the agent's part and nothing happens.
 func (s *Site) StartEtcd() error {
-	switch s.c.cfg.Mode {
+	switch s.mode() {
 	case External:
 		s.restarter.setPaused(false)
 	case Plain:

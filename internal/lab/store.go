@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -127,6 +128,14 @@ func (s *Store) Start(ctx context.Context) error {
 
 // Kill ends the store by SIGKILL.
 func (s *Store) Kill() error { return s.procs.kill(ArbiterSite) }
+
+// Signal sends sig to the store.
+func (s *Store) Signal(sig syscall.Signal) error {
+	if !s.proc.alive() {
+		return fmt.Errorf("send %s to the %s store: it does not run", sig, s.kind)
+	}
+	return s.proc.cmd.Process.Signal(sig)
+}
 
 // Close ends the store. Its data stay.
 func (s *Store) Close() error { return s.procs.close() }

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -65,6 +66,7 @@ type Cluster struct {
 
 	net     *network.Network // nil: proxy
 	tls     *lab.TLS
+	pki     *pki
 	store   *lab.Store
 	kube    *lab.Kubernetes
 	closers []func() error
@@ -109,7 +111,7 @@ func New(ctx context.Context, o Options) (c *Cluster, err error) {
 		return c, fmt.Errorf("IPv6: %w", ErrNoNamespaces)
 	}
 	if o.TLS {
-		if c.tls, err = certificates(filepath.Join(o.Dir, "tls"), hosts); err != nil {
+		if c.pki, c.tls, err = certificates(filepath.Join(o.Dir, "tls"), hosts); err != nil {
 			return c, err
 		}
 		cfg.TLS = c.tls
@@ -389,6 +391,17 @@ func (c *Cluster) StartArbiter(ctx context.Context) error {
 		return c.store.Start(ctx)
 	}
 	return c.Cluster.StartArbiter(ctx)
+}
+
+// SignalArbiter sends sig to the arbiter's process; not to an apiserver.
+func (c *Cluster) SignalArbiter(sig syscall.Signal) error {
+	switch {
+	case c.kube != nil:
+		return errors.New("an apiserver is not signalled")
+	case c.store != nil:
+		return c.store.Signal(sig)
+	}
+	return c.Cluster.SignalArbiter(sig)
 }
 
 // Close ends everything. It may be called more than once.

@@ -1,0 +1,85 @@
+package fault
+
+import (
+	"context"
+	"syscall"
+	"time"
+)
+
+// signalled are the arbiters whose process can be frozen.
+var signalled = []string{"serve", "s3", "etcd"}
+
+func arbiters() []Fault {
+	return []Fault{
+		{
+			Name: "store-kill", About: "the arbiter is killed and started again while both members live, and while they are cut apart", Rows: []string{"F37"}, Roles: []string{Pair},
+			Run: func(ctx context.Context, s *Stage) error {
+				kill := func(context.Context) error { s.Note("SIGKILL of the arbiter"); return s.KillArbiter() }
+				start := func(ctx context.Context) error { s.Note("start the arbiter"); return s.StartArbiter(ctx) }
+				return do(ctx, kill, func(ctx context.Context) error { return s.Writes(ctx, 200) }, now(s.CutLink),
+					func(ctx context.Context) error {
+						return s.Silence(ctx, "cut apart, and no arbiter", s.Between(time.Second, 3*time.Second))
+					}, start, s.Resumes, now(s.HealLink))
+			},
+		},
+		{
+			Name: "store-failing", About: "the arbiter is killed again and again while a claim is due", Roles: []string{Pair},
+			Run: func(ctx context.Context, s *Stage) error {
+				if err := s.CutLink(); err != nil {
+					return err
+				}
+				for range 8 {
+					s.Note("SIGKILL of the arbiter")
+					err := do(ctx, now(s.KillArbiter), func(ctx context.Context) error {
+						return s.Wait(ctx, s.Between(10*time.Millisecond, 400*time.Millisecond))
+					},
+						s.StartArbiter, func(ctx context.Context) error {
+							return s.Wait(ctx, s.Between(10*time.Millisecond, 500*time.Millisecond))
+						})
+					if err != nil {
+						return err
+					}
+				}
+				return do(ctx, s.Resumes, now(s.HealLink))
+			},
+		},
+		{
+			Name: "store-slow", About: "the arbiter answers late: it is frozen most of the time, from before the cut to after the return", Roles: []string{Pair},
+			Needs: Needs{Arbiters: signalled},
+			Run: func(ctx context.Context, s *Stage) error {
+				s.Note("the arbiter is slow")
+				slow, stop := context.WithCancel(ctx)
+				ended := make(chan error, 1)
+				rest := s.Between(200*time.Millisecond, 600*time.Millisecond)
+				go func() {
+					for slow.Err() == nil {
+						if err := s.SignalArbiter(syscall.SIGSTOP); err != nil {
+							ended <- err
+							return
+						}
+						pause(slow, rest)
+						if err := s.SignalArbiter(syscall.SIGCONT); err != nil {
+							ended <- err
+							return
+						}
+						pause(slow, 60*time.Millisecond)
+					}
+					ended <- nil
+				}()
+				err := do(ctx, now(s.CutLink), s.Resumes, now(s.HealLink), func(ctx context.Context) error { _, err := s.Whole(ctx); return err })
+				stop()
+				if e := <-ended; err == nil {
+					err = e
+				}
+				return err
+			},
+		},
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}

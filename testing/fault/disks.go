@@ -1,0 +1,130 @@
+package fault
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"twok/internal/lab"
+	"twok/testing/cluster"
+)
+
+// smallDisk holds etcd's first WAL segments and a database, and is full soon.
+const smallDisk = 400 << 20
+
+// fill writes until nothing fits any more and returns what undoes it.
+func fill(dir string) (free func() error, err error) {
+	path := filepath.Join(dir, "filler")
+	f, err := os.Create(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	free = func() error { return os.Remove(path) }
+	for chunk := make([]byte, 1<<20); len(chunk) > 0; {
+		if _, err := f.Write(chunk); errors.Is(err, syscall.ENOSPC) {
+			chunk = chunk[:len(chunk)/2]
+		} else if err != nil {
+			return free, err
+		}
+	}
+	return free, nil
+}
+
+func disks() []Fault {
+	full := func(ctx context.Context, s *Stage, during func(context.Context) error) error {
+		s.Note("the disk of %s is full", s.Target)
+		free, err := fill(s.Site(s.Target).DataDir)
+		if err != nil {
+			return err
+		}
+		if err := during(ctx); err != nil {
+			return err
+		}
+		s.Note("there is room again")
+		return free()
+	}
+	small := func(o *cluster.Options) {
+		o.SmallDisk = map[string]int64{lab.Sites[0]: smallDisk, lab.Sites[1]: smallDisk}
+	}
+	return []Fault{
+		{
+			Name: "disk-full", About: "the target's disk is full for some seconds of writing", Rows: []string{"F31"}, Roles: both,
+			Needs: Needs{Namespaces: true}, Prepare: small, Large: true,
+			Run: func(ctx context.Context, s *Stage) error {
+				err := full(ctx, s, func(ctx context.Context) error { return s.Wait(ctx, s.Between(4*time.Second, 8*time.Second)) })
+				return errors.Join(err, s.Resumes(ctx))
+			},
+		},
+		{
+			Name: "disk-full-claim", About: "the target's disk is full when it would have to claim: it does not, and nobody writes until there is room", Rows: []string{"F31"}, Roles: both,
+			Needs: Needs{Namespaces: true}, Prepare: small,
+			Run: func(ctx context.Context, s *Stage) error {
+				// Full and alone at once: first alone would be a race with its claim.
+				err := full(ctx, s, func(ctx context.Context) error {
+					return do(ctx, func(context.Context) error { return s.Kill(s.Other()) }, func(ctx context.Context) error {
+						return s.Silence(ctx, "alone with a full disk", s.Between(3*time.Second, 5*time.Second))
+					})
+				})
+				return errors.Join(err, s.Resumes(ctx), s.Up(s.Other()))
+			},
+		},
+		{
+			Name: "slow-fsync", About: "each fdatasync of the target's etcd takes long, before, during and after a cut", Roles: both,
+			Needs: Needs{Strace: true},
+			Run: func(ctx context.Context, s *Stage) error {
+				slow, stop := context.WithCancel(ctx)
+				defer stop()
+				delay := s.Between(20*time.Millisecond, 150*time.Millisecond)
+				ended := make(chan error, 1)
+				go func() { ended <- s.slowFsync(slow, s.Target, delay) }()
+				err := do(ctx, func(ctx context.Context) error { return s.Writes(ctx, 30) }, now(s.CutLink),
+					func(ctx context.Context) error { return s.Writes(ctx, 20) }, now(s.HealLink),
+					func(ctx context.Context) error { _, err := s.Whole(ctx); return err })
+				stop()
+				if e := <-ended; err == nil {
+					err = e
+				}
+				return err
+			},
+		},
+	}
+}
+
+// slowFsync delays each fdatasync of whatever etcd runs at the site, until ctx ends. That strace never took hold of one is an error.
+func (s *Stage) slowFsync(ctx context.Context, site string, delay time.Duration) error {
+	s.Note("each fdatasync at %s takes %s longer", site, delay)
+	held := 0
+	for ctx.Err() == nil {
+		pid, err := s.Site(site).EtcdPID()
+		if err != nil {
+			return err
+		}
+		if pid == 0 {
+			pause(ctx, 20*time.Millisecond)
+			continue
+		}
+		log := filepath.Join(s.Options.Dir, "strace-"+site+".log")
+		cmd := exec.CommandContext(ctx, "strace", "-f", "-qq", "-o", log, "-e", "trace=fdatasync",
+			"-e", "inject=fdatasync:delay_enter="+strconv.FormatInt(delay.Microseconds(), 10), "-p", strconv.Itoa(pid))
+		cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it lets go of etcd
+		cmd.WaitDelay = 10 * time.Second
+		out, err := cmd.CombinedOutput()
+		if fi, serr := os.Stat(log); serr == nil && fi.Size() > 0 {
+			held++
+		} else if err != nil && ctx.Err() == nil {
+			s.Note("strace of process %d: %v: %s", pid, err, out) // it may have ended meanwhile
+		}
+		pause(ctx, 20*time.Millisecond)
+	}
+	if held == 0 {
+		return fmt.Errorf("strace delayed no fdatasync at %s; it needs the right to trace", site)
+	}
+	return nil
+}

@@ -1,0 +1,74 @@
+package fault
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+
+	"twok/testing/cluster"
+)
+
+// Needs of a fault beyond processes.
+type Needs struct {
+	Namespaces bool // more than the proxy can show
+	Failpoints bool // a twok built with the tag failpoints
+	Strace     bool
+	Modes      []string // of cluster.Modes; empty: both with agents
+	Arbiters   []string // of cluster.Arbiters; empty: all
+}
+
+// Fault is an entry of the catalogue.
+type Fault struct {
+	Name  string
+	About string
+	// Rows of docs/scenarios.md that it shows.
+	Rows  []string
+	Roles []string // that it can be aimed at
+	Needs Needs
+	// Prepare changes the pair before it starts. May be nil.
+	Prepare func(*cluster.Options)
+	// Large makes some of the clients' values longer than a packet that passes network.Large.
+	Large bool
+	// Compacts says that a watch may miss what was compacted.
+	Compacts bool
+	Run      func(context.Context, *Stage) error
+}
+
+// Possible says why the fault cannot be made here; nil: it can.
+func (f Fault) Possible() error {
+	if f.Needs.Namespaces && cluster.Proxy() {
+		return fmt.Errorf("%s: %w", f.Name, cluster.ErrNoNamespaces)
+	}
+	if f.Needs.Strace {
+		if _, err := exec.LookPath("strace"); err != nil {
+			return fmt.Errorf("%s needs strace, which delays fdatasync: %w; apt-get install strace", f.Name, err)
+		}
+	}
+	return nil
+}
+
+var both = []string{Leader, Follower}
+
+// All is the catalogue.
+func All() []Fault {
+	var all []Fault
+	for _, part := range [][]Fault{links(), arbiters(), processes(), disks(), settings(), rows(), steps()} {
+		all = append(all, part...)
+	}
+	return all
+}
+
+// do runs steps until one fails.
+func do(ctx context.Context, steps ...func(context.Context) error) error {
+	for _, f := range steps {
+		if err := f(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// now makes a step of what needs no context.
+func now(f func() error) func(context.Context) error {
+	return func(context.Context) error { return f() }
+}

@@ -1,0 +1,226 @@
+package fault
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"twok/internal/lab"
+)
+
+// signalEtcd sends a signal to whatever etcd runs at a site now. None, or one that just ended, is no error.
+func (s *Stage) signalEtcd(site string, sig syscall.Signal) error {
+	pid, err := s.Site(site).EtcdPID()
+	if err != nil || pid == 0 {
+		return err
+	}
+	if err := syscall.Kill(pid, sig); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return fmt.Errorf("send %s to the etcd of %s: %w", sig, site, err)
+	}
+	return nil
+}
+
+func (s *Stage) signalAgent(site string, sig syscall.Signal) error {
+	pid := s.Site(site).AgentPID()
+	if pid == 0 {
+		return nil
+	}
+	if err := syscall.Kill(pid, sig); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return fmt.Errorf("send %s to the agent of %s: %w", sig, site, err)
+	}
+	return nil
+}
+
+func processes() []Fault {
+	return []Fault{
+		{
+			Name: "site-loss", About: "everything at the target is killed at once, and comes back", Roles: both,
+			Run: func(ctx context.Context, s *Stage) error {
+				return do(ctx, func(context.Context) error { return s.Kill(s.Target) }, s.Resumes, func(context.Context) error { return s.Up(s.Target) })
+			},
+		},
+		{
+			Name: "etcd-kill", About: "the target's etcd is killed some times at random moments; whoever runs it starts it again", Rows: []string{"F10"}, Roles: both,
+			Run: func(ctx context.Context, s *Stage) error {
+				for range 3 {
+					s.Note("SIGKILL of the etcd of %s", s.Target)
+					if err := do(ctx, now(s.Site(s.Target).KillEtcd), func(ctx context.Context) error {
+						return s.Wait(ctx, s.Between(10*time.Millisecond, 1500*time.Millisecond))
+					}); err != nil {
+						return err
+					}
+				}
+				return s.Resumes(ctx)
+			},
+		},
+		{
+			Name: "etcd-term", About: "the target's etcd is asked to end; whoever runs it starts it again", Rows: []string{"F15"}, Roles: both,
+			Run: func(ctx context.Context, s *Stage) error {
+				s.Note("SIGTERM to the etcd of %s", s.Target)
+				return do(ctx, now(s.Site(s.Target).StopEtcd), s.Resumes)
+			},
+		},
+		{
+			Name: "etcd-freeze", About: "the target's etcd is frozen until the other one has survived", Rows: []string{"F13"}, Roles: both,
+			Run: func(ctx context.Context, s *Stage) error {
+				s.Note("SIGSTOP to the etcd of %s", s.Target)
+				return do(ctx, func(context.Context) error { return s.signalEtcd(s.Target, syscall.SIGSTOP) },
+					func(ctx context.Context) error { return s.WritesAt(ctx, s.Other(), 50) },
+					func(context.Context) error { return s.signalEtcd(s.Target, syscall.SIGCONT) }, s.Resumes)
+			},
+		},
+		{
+			Name: "etcd-hiccup", About: "the target's etcd is frozen for short, again and again", Roles: both,
+			Run: func(ctx context.Context, s *Stage) error {
+				for range 5 {
+					s.Note("SIGSTOP to the etcd of %s", s.Target)
+					if err := do(ctx, func(context.Context) error { return s.signalEtcd(s.Target, syscall.SIGSTOP) },
+						func(ctx context.Context) error {
+							return s.Wait(ctx, s.Between(50*time.Millisecond, 1200*time.Millisecond))
+						},
+						func(context.Context) error { return s.signalEtcd(s.Target, syscall.SIGCONT) },
+						func(ctx context.Context) error { return s.Wait(ctx, s.Between(50*time.Millisecond, time.Second)) }); err != nil {
+						return err
+					}
+				}
+				return s.Resumes(ctx)
+			},
+		},
+		{
+			Name: "site-freeze", About: "everything at the target is frozen while the other one survives, as a virtual machine is, and goes on", Rows: []string{"F26"}, Roles: both,
+			Run: func(ctx context.Context, s *Stage) error {
+				s.Note("SIGSTOP of everything at %s", s.Target)
+				signal := func(sig syscall.Signal) func(context.Context) error {
+					return func(context.Context) error {
+						return errors.Join(s.signalAgent(s.Target, sig), s.signalEtcd(s.Target, sig))
+					}
+				}
+				return do(ctx, signal(syscall.SIGSTOP), func(ctx context.Context) error { return s.WritesAt(ctx, s.Other(), 50) }, signal(syscall.SIGCONT),
+					func(context.Context) error { s.Note("SIGCONT"); return nil }, s.Resumes)
+			},
+		},
+		{
+			Name: "agent-kill", About: "the target's agent is killed, and the members are cut apart: the other one survives", Rows: []string{"F8"}, Roles: both,
+			Run: func(ctx context.Context, s *Stage) error {
+				s.Note("SIGKILL of the agent of %s", s.Target)
+				s.Site(s.Target).KillAgent()
+				return do(ctx, now(s.CutLink), s.Resumes, func(ctx context.Context) error { return s.Survives(ctx, s.Other()) },
+					func(context.Context) error { return s.Up(s.Target) }, now(s.HealLink))
+			},
+		},
+		{
+			Name: "agent-term", About: "the target's agent is asked to end, and the members are cut apart", Roles: both,
+			Run: func(ctx context.Context, s *Stage) error {
+				s.Note("SIGTERM to the agent of %s", s.Target)
+				s.Site(s.Target).StopAgent()
+				return do(ctx, now(s.CutLink), s.Resumes, func(context.Context) error { return s.Up(s.Target) }, now(s.HealLink))
+			},
+		},
+		{
+			Name: "agent-freeze", About: "the target's agent is frozen during a cut, and goes on after the other one has survived", Roles: both,
+			Run: func(ctx context.Context, s *Stage) error {
+				s.Note("SIGSTOP to the agent of %s", s.Target)
+				return do(ctx, func(context.Context) error { return s.signalAgent(s.Target, syscall.SIGSTOP) }, now(s.CutLink), s.Resumes,
+					func(context.Context) error { s.Note("SIGCONT"); return s.signalAgent(s.Target, syscall.SIGCONT) },
+					func(ctx context.Context) error { return s.Wait(ctx, s.Between(0, time.Second)) }, now(s.HealLink))
+			},
+		},
+		{
+			Name: "both-down", About: "both sites are lost at once; the target comes back first, the other one later", Rows: []string{"F32"}, Roles: both,
+			Run: func(ctx context.Context, s *Stage) error {
+				return do(ctx, s.killBoth, func(context.Context) error { return s.Up(s.Target) },
+					func(ctx context.Context) error { return s.Wait(ctx, s.Between(0, 2*time.Second)) },
+					func(context.Context) error { return s.Up(s.Other()) }, s.Resumes)
+			},
+		},
+		{
+			Name: "both-down-one-back", About: "both sites are lost at once, under load, and only the target comes back: it holds all that was acknowledged, and survives", Rows: []string{"F22", "F32"}, Roles: both,
+			Run: func(ctx context.Context, s *Stage) error {
+				return do(ctx, s.killBoth, func(context.Context) error { return s.Up(s.Target) }, s.Resumes,
+					func(ctx context.Context) error { return s.Survives(ctx, s.Target) },
+					func(context.Context) error { return s.Up(s.Other()) })
+			},
+		},
+		{
+			Name: "both-down-apart", About: "both sites are lost at once and boot together, cut apart: one of them survives", Rows: []string{"F1", "F32"}, Roles: []string{Pair},
+			Run: func(ctx context.Context, s *Stage) error {
+				return do(ctx, s.killBoth, now(s.CutLink), func(context.Context) error {
+					return errors.Join(s.Up(lab.Sites[0]), s.Up(lab.Sites[1]))
+				}, s.Resumes, now(s.HealLink))
+			},
+		},
+		{
+			Name: "survivor-loss", About: "the survivor is lost while alone: nobody writes until it is back", Rows: []string{"F3", "F5"}, Roles: both,
+			Run: func(ctx context.Context, s *Stage) error { // the target is the loser
+				return do(ctx, func(context.Context) error { return s.Kill(s.Target) }, s.Resumes, s.Confirmed,
+					func(context.Context) error { return s.Kill(s.Other()) }, func(context.Context) error { return s.Up(s.Target) },
+					func(ctx context.Context) error {
+						return s.Silence(ctx, "only the loser is there", s.Between(3*time.Second, 5*time.Second))
+					},
+					func(context.Context) error { return s.Up(s.Other()) }, s.Resumes)
+			},
+		},
+		{
+			Name: "survivor-restart", About: "the survivor restarts before the loser is back, first without its agent, and leads alone", Rows: []string{"F5"}, Roles: both,
+			Needs: Needs{Modes: []string{"signal"}},
+			Run: func(ctx context.Context, s *Stage) error {
+				return do(ctx, func(context.Context) error { return s.Kill(s.Target) }, s.Resumes, s.Confirmed,
+					func(context.Context) error { return s.Kill(s.Other()) }, now(s.Site(s.Other()).StartEtcd), s.Resumes,
+					now(s.Site(s.Other()).StartAgent), func(context.Context) error { return s.Up(s.Target) })
+			},
+		},
+		{
+			Name: "chaos", About: "some faults in a row, at random moments, before the one before is over", Rows: []string{"F19"}, Roles: []string{Pair},
+			Run: chaos,
+		},
+	}
+}
+
+// killBoth ends both sites, one as soon after the other as can be.
+func (s *Stage) killBoth(context.Context) error {
+	s.Note("SIGKILL of everything at both sites")
+	errs := make(chan error, 2)
+	for _, site := range lab.Sites {
+		go func() { errs <- s.Site(site).Kill() }()
+	}
+	return errors.Join(<-errs, <-errs)
+}
+
+// chaos leaves nothing cut, frozen or down.
+func chaos(ctx context.Context, s *Stage) error {
+	for range 10 {
+		site := lab.Sites[s.Rand.IntN(2)]
+		var err error
+		switch s.Rand.IntN(9) {
+		case 0, 1:
+			err = s.CutLink()
+		case 2:
+			err = s.HealLink()
+		case 3:
+			err = s.CutArbiter(site)
+		case 4:
+			err = s.HealArbiter(site)
+		case 5:
+			err = s.Kill(site)
+		case 6:
+			s.Note("SIGKILL of the agent of %s", site)
+			s.Site(site).KillAgent()
+		case 7:
+			s.Note("SIGKILL of the etcd of %s", site)
+			err = s.Site(site).KillEtcd()
+		case 8:
+			err = s.Up(site)
+		}
+		if err != nil {
+			return err
+		}
+		if err := s.Wait(ctx, s.Between(100*time.Millisecond, 2500*time.Millisecond)); err != nil {
+			return err
+		}
+	}
+	return do(ctx, now(s.HealAll), func(context.Context) error {
+		return errors.Join(s.Up(lab.Sites[0]), s.Up(lab.Sites[1]))
+	}, s.Resumes)
+}

@@ -1,0 +1,127 @@
+package scenario
+
+import (
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"regexp"
+	"slices"
+	"strings"
+
+	"twok/internal/lab"
+	"twok/testing/cluster"
+	"twok/testing/fault"
+)
+
+// Cell is one scenario.
+type Cell struct {
+	Fault   fault.Fault
+	Role    string
+	Minor   string
+	Arbiter string
+	Mode    string
+}
+
+// Name is FAULT/ROLE/VERSION/ARBITER/MODE.
+func (c Cell) Name() string {
+	return strings.Join([]string{c.Fault.Name, c.Role, c.Minor, c.Arbiter, c.Mode}, "/")
+}
+
+// Seed is the cell's own, of the run's.
+func (c Cell) Seed(run uint64) uint64 {
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%d %s", run, c.Name())
+	return h.Sum64()
+}
+
+var modes = []string{"supervise", "signal"}
+
+func modesOf(f fault.Fault) []string {
+	if len(f.Needs.Modes) > 0 {
+		return f.Needs.Modes
+	}
+	return modes
+}
+
+func arbitersOf(f fault.Fault) []string {
+	if len(f.Needs.Arbiters) > 0 {
+		return f.Needs.Arbiters
+	}
+	return cluster.Arbiters
+}
+
+// Matrix is every cell, faults in the order of the catalogue.
+func Matrix() (all []Cell) {
+	for _, f := range fault.All() {
+		for _, role := range f.Roles {
+			for _, minor := range lab.Minors {
+				for _, arb := range arbitersOf(f) {
+					for _, mode := range modesOf(f) {
+						all = append(all, Cell{f, role, minor, arb, mode})
+					}
+				}
+			}
+		}
+	}
+	return all
+}
+
+// Select is the cells whose name matches. Like go test's -run, an expression with slashes is matched
+// part by part, from the left; one without is searched for in the whole name.
+func Select(cells []Cell, expr string) ([]Cell, error) {
+	var parts []*regexp.Regexp
+	for p := range strings.SplitSeq(expr, "/") {
+		re, err := regexp.Compile(p)
+		if err != nil {
+			return nil, fmt.Errorf("select %q: %w", expr, err)
+		}
+		parts = append(parts, re)
+	}
+	return slices.DeleteFunc(slices.Clone(cells), func(c Cell) bool {
+		if len(parts) == 1 {
+			return !parts[0].MatchString(c.Name())
+		}
+		names := strings.Split(c.Name(), "/")
+		for i, re := range parts {
+			if i >= len(names) || !re.MatchString(names[i]) {
+				return true
+			}
+		}
+		return false
+	}), nil
+}
+
+// quick are the faults of the default selection: all but those whose like is among them, and of the named steps
+// some; the others are there by selection.
+var quick = []string{
+	"cut-both", "cut-one-way", "cut-new", "cut-large", "loss", "flap", "cut-twice", "isolated", "arbiter-gone",
+	"store-kill", "store-failing", "store-slow",
+	"site-loss", "etcd-kill", "etcd-freeze", "site-freeze", "agent-kill", "agent-freeze", "both-down", "both-down-one-back", "both-down-apart", "survivor-loss", "chaos",
+	"disk-full", "slow-fsync", "auth", "snapshot", "compaction",
+	"F2", "F4", "F8", "F20", "F33",
+	"step-claim-swap-after", "step-claim-append-before", "step-return-add-learner-after", "step-return-promote-after", "step-token-write-token-before",
+}
+
+// Default is the selection that fits ten minutes. Roles, versions, arbiters and modes go round. The apiserver is not among
+// the arbiters: it takes too long to start.
+func Default() (cells []Cell) {
+	for i, name := range quick {
+		all := fault.All()
+		k := slices.IndexFunc(all, func(f fault.Fault) bool { return f.Name == name })
+		if k < 0 {
+			panic("scenario: no fault " + name)
+		}
+		f := all[k]
+		as := slices.DeleteFunc(slices.Clone(arbitersOf(f)), func(a string) bool { return a == "configmap" })
+		ms := modesOf(f)
+		cells = append(cells, Cell{f, f.Roles[i%len(f.Roles)], lab.Minors[i%len(lab.Minors)], as[(i/2)%len(as)], ms[(i/3)%len(ms)]})
+	}
+	return cells
+}
+
+// Possible are the cells that can be played here.
+func Possible(cells []Cell) []Cell {
+	return slices.DeleteFunc(slices.Clone(cells), func(c Cell) bool {
+		return errors.Is(c.Fault.Possible(), cluster.ErrNoNamespaces)
+	})
+}

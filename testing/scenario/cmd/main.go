@@ -1,0 +1,181 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"twok/testing/cluster"
+	"twok/testing/network"
+	"twok/testing/report"
+	"twok/testing/scenario"
+)
+
+func main() {
+	status, err := start()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "error:", err)
+		status = max(status, 1)
+	}
+	os.Exit(status)
+}
+
+type flags struct {
+	sel, dir, twok, failpoints, replay string
+	seed                               uint64
+	rounds                             int
+	list, real, v6, keep, untilRed     bool
+}
+
+func start() (status int, err error) {
+	var f flags
+	fs := flag.NewFlagSet("scenario", flag.ContinueOnError)
+	fs.StringVar(&f.sel, "select", "", "play the cells that match this `expression`, of all, instead of the default ones; see testing/scenario")
+	fs.BoolVar(&f.list, "list", false, "list the cells and play nothing")
+	fs.StringVar(&f.dir, "dir", "bin/safety", "`directory` for what runs leave")
+	fs.StringVar(&f.twok, "twok", "", "the `program`; by default it is built")
+	fs.StringVar(&f.failpoints, "twok-failpoints", "", "the `program` built with -tags failpoints; by default it is built")
+	fs.Uint64Var(&f.seed, "seed", 0, "the run's seed; 0: a random one")
+	fs.IntVar(&f.rounds, "rounds", 1, "play all cells so often, each round with its own seed")
+	fs.BoolVar(&f.real, "real", false, "etcd's own timing and the agents' own claim-after")
+	fs.BoolVar(&f.v6, "v6", false, "IPv6 between the sites")
+	fs.BoolVar(&f.keep, "keep", false, "keep the data directories of green scenarios")
+	fs.BoolVar(&f.untilRed, "until-red", false, "stop after the first scenario that is not green")
+	fs.StringVar(&f.replay, "replay", "", "make the checks of a scenario's `directory` again and play nothing")
+	if err := fs.Parse(os.Args[1:]); err != nil {
+		return 2, nil // it was said
+	}
+	if fs.NArg() > 0 {
+		return 2, fmt.Errorf("%q is no flag", fs.Arg(0))
+	}
+	if f.replay != "" {
+		r, err := scenario.Replay(f.replay)
+		if err != nil {
+			return 1, err
+		}
+		return one(report.Result{Name: f.replay, Ran: true, Check: &r}), nil
+	}
+	cells := scenario.Default()
+	if f.sel != "" {
+		if cells, err = scenario.Select(scenario.Matrix(), f.sel); err != nil {
+			return 2, err
+		}
+	}
+	if cluster.Proxy() && f.sel == "" {
+		cells = scenario.Possible(cells)
+		fmt.Printf("TWOK_HARNESS=proxy: %d of %d scenarios, those that need no namespaces\n", len(cells), len(scenario.Default()))
+	}
+	if f.list {
+		for _, c := range cells {
+			fmt.Printf("%-70s %s\n", c.Name(), c.Fault.About)
+		}
+		return 0, nil
+	}
+	if len(cells) == 0 {
+		return 1, fmt.Errorf("nothing matches %q; --list --select . lists all", f.sel)
+	}
+	if !cluster.Proxy() {
+		if inside, status, err := network.Enter(); !inside {
+			return status, err
+		}
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	return play(ctx, f, cells)
+}
+
+// one prints a result and all its findings.
+func one(r report.Result) int {
+	run := report.Run{Planned: []string{r.Name}, Results: []report.Result{r}}
+	run.Sum()
+	if err := run.Text(os.Stdout); err != nil || !run.OK() {
+		return 1
+	}
+	return 0
+}
+
+func play(ctx context.Context, f flags, cells []scenario.Cell) (status int, err error) {
+	if f.seed == 0 {
+		f.seed = rand.Uint64N(1 << 32)
+	}
+	dir := filepath.Join(f.dir, fmt.Sprintf("%s-%d", time.Now().UTC().Format("20060102T150405"), f.seed))
+	if dir, err = filepath.Abs(dir); err != nil {
+		return 1, err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return 1, err
+	}
+	cfg := scenario.Config{Dir: dir, Twok: f.twok, Failpoints: f.failpoints, Seed: f.seed, Real: f.real, V6: f.v6, Keep: f.keep, Log: os.Stderr}
+	for _, b := range []struct {
+		to   *string
+		name string
+		args []string
+	}{{&cfg.Twok, "twok", nil}, {&cfg.Failpoints, "twok-failpoints", []string{"-tags", "failpoints"}}} {
+		if *b.to != "" {
+			if *b.to, err = filepath.Abs(*b.to); err != nil {
+				return 1, err
+			}
+			continue
+		}
+		*b.to = filepath.Join(dir, b.name)
+		cmd := exec.CommandContext(ctx, "go", append(append([]string{"build", "-trimpath"}, b.args...), "-o", *b.to, "twok/cmd/twok")...)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return 1, fmt.Errorf("build twok: %w: %s", err, out)
+		}
+		defer os.Remove(*b.to)
+	}
+	run := &report.Run{Command: os.Args, Seed: f.seed, Started: time.Now()}
+	for round := range f.rounds {
+		for _, c := range cells {
+			run.Planned = append(run.Planned, roundName(c, round))
+		}
+	}
+	fmt.Printf("%d scenarios, seed %d, in %s\n", len(run.Planned), f.seed, dir)
+	red := false
+	for round := range f.rounds {
+		cfg := cfg
+		cfg.Seed += uint64(round)
+		if round > 0 {
+			cfg.Dir = filepath.Join(dir, fmt.Sprintf("round-%d", round+1))
+			if err := os.MkdirAll(cfg.Dir, 0o755); err != nil {
+				return 1, err
+			}
+		}
+		for _, c := range cells {
+			if ctx.Err() != nil || red && f.untilRed {
+				break
+			}
+			r := scenario.Play(ctx, c, cfg)
+			if r.Name = roundName(c, round); ctx.Err() != nil {
+				break // it was interrupted, and counts as not run
+			}
+			red = red || !r.OK()
+			run.Results = append(run.Results, r)
+			fmt.Println(r.Line())
+		}
+	}
+	run.Seconds = time.Since(run.Started).Seconds()
+	run.Sum()
+	fmt.Println(strings.Repeat("-", 72))
+	err = errors.Join(run.Text(os.Stdout), run.Save(dir))
+	if err != nil || !run.OK() {
+		return 1, err
+	}
+	return 0, nil
+}
+
+func roundName(c scenario.Cell, round int) string {
+	if round == 0 {
+		return c.Name()
+	}
+	return fmt.Sprintf("%s#%d", c.Name(), round+1)
+}

@@ -1,0 +1,16 @@
+// Package scenario plays faults on real pairs and judges what was seen.
+//
+// A cell is FAULT/ROLE/VERSION/ARBITER/MODE: a fault of testing/fault, the role of the site that it is aimed at
+// ("pair": neither or both), etcd's release line, the arbiter, and who runs etcd. Each is played
+// alone, from an empty pair:
+//
+//	start → whole → clients write at both sites → the fault, until it is undone → whole →
+//	writes at both sites → clients stop → API, disks, record and traces are read → checks
+//
+// A cell is green if its fault did what it says, the pair became whole again, and every
+// check was made and found nothing.
+//
+// The cells that fit ten minutes ([Default]) take every fault once or twice and go round versions, arbiters and modes;
+// everything else is by selection. What a scenario chooses follows from the run's seed and
+// its name, when things happen follows from the machine.
+package scenario

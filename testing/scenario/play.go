@@ -1,0 +1,276 @@
+package scenario
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"twok/internal/lab"
+	"twok/testing/check"
+	"twok/testing/cluster"
+	"twok/testing/fault"
+	"twok/testing/history"
+	"twok/testing/report"
+	"twok/testing/workload"
+)
+
+// Config of a run.
+type Config struct {
+	// Dir gets a directory for each scenario; it must exist.
+	Dir string
+	// Twok is the program, Failpoints the same built with that tag.
+	Twok, Failpoints string
+	Seed             uint64
+	// Real is etcd's and the agents' own timing.
+	Real bool
+	V6   bool
+	// Keep keeps the data directories of green scenarios; those of others always stay.
+	Keep bool
+	// Log is told what takes long.
+	Log io.Writer
+}
+
+// patience ends what hangs; nothing takes a tenth of it on an idle machine.
+func (c Config) patience() time.Duration {
+	if c.Real {
+		return 15 * time.Minute
+	}
+	return 3 * time.Minute
+}
+
+// Play plays one scenario.
+func Play(ctx context.Context, cell Cell, cfg Config) (r report.Result) {
+	begun := time.Now()
+	r = report.Result{Name: cell.Name(), Seed: cfg.Seed}
+	if err := cell.Fault.Possible(); err != nil {
+		r.Error = err.Error()
+		return r
+	}
+	r.Dir = filepath.Join(cfg.Dir, strings.ReplaceAll(cell.Name(), "/", "_"))
+	if err := os.Mkdir(r.Dir, 0o755); err != nil {
+		r.Error = err.Error()
+		return r
+	}
+	p := &play{cell: cell, cfg: cfg, r: &r, dir: r.Dir}
+	err := p.run(ctx)
+	err = errors.Join(err, p.close())
+	if err != nil {
+		r.Error = strings.ReplaceAll(err.Error(), "\n", "; ")
+	}
+	r.Took = time.Since(begun)
+	if data, jerr := json.MarshalIndent(r, "", " "); jerr == nil {
+		jerr = os.WriteFile(filepath.Join(r.Dir, "result.json"), data, 0o644)
+		if jerr != nil && r.Error == "" {
+			r.Error = jerr.Error()
+		}
+	}
+	if r.OK() && !cfg.Keep {
+		if err := p.tidy(); err != nil {
+			r.Error = err.Error()
+		}
+	}
+	return r
+}
+
+type play struct {
+	cell Cell
+	cfg  Config
+	r    *report.Result
+	dir  string
+
+	c    *cluster.Cluster
+	load *workload.Load
+
+	mu      sync.Mutex // of r.Moments
+	started time.Time
+}
+
+func (p *play) note(format string, args ...any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.r.Moments = append(p.r.Moments, report.Moment{At: time.Since(p.started), Text: fmt.Sprintf(format, args...)})
+}
+
+func (p *play) run(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.patience())
+	defer cancel()
+	f := p.cell.Fault
+	o := cluster.Options{
+		Dir: p.dir, Twok: p.cfg.Twok, Minor: p.cell.Minor, Arbiter: p.cell.Arbiter, Mode: p.cell.Mode, Real: p.cfg.Real, V6: p.cfg.V6, Log: p.cfg.Log,
+	}
+	if f.Needs.Failpoints {
+		o.Twok = p.cfg.Failpoints
+	}
+	if f.Prepare != nil {
+		f.Prepare(&o)
+	}
+	var err error
+	if p.c, err = cluster.New(ctx, o); err != nil {
+		return err
+	}
+	if err := p.c.Start(ctx); err != nil {
+		return fmt.Errorf("start the pair: %w", err)
+	}
+	sites, err := p.c.Clients()
+	if err != nil {
+		return err
+	}
+	rec := history.NewRecorder()
+	p.started = rec.Start()
+	seed := p.cell.Seed(p.cfg.Seed)
+	large := 0
+	if f.Large {
+		large = 4000
+	}
+	p.load, err = workload.Start(workload.Config{Sites: sites, Seed: seed, Large: large}, rec)
+	if err != nil {
+		return err
+	}
+	p.r.Ran = true
+	stage := &fault.Stage{Cluster: p.c, Rec: rec, Rand: rand.New(rand.NewPCG(seed, 1)), Note: p.note}
+	played := p.play(ctx, stage)
+	p.load.Stop()
+	p.note("the clients have stopped")
+	var final *history.Final
+	if played == nil {
+		played = p.drain(ctx, rec)
+		var cerr error
+		final, cerr = p.c.Collect(ctx)
+		if cerr != nil {
+			played = errors.Join(played, cerr)
+		}
+		for _, c := range final.Claims {
+			if c.Won {
+				p.r.Claims++
+			}
+		}
+	}
+	p.load.StopWatches()
+	p.load = nil
+	h := rec.History()
+	h.Final = final
+	err = h.Save(p.dir)
+	opts := options{check.Options{Compaction: f.Compacts}}
+	err = errors.Join(err, opts.save(p.dir))
+	cr := check.Run(h, opts.Options)
+	p.r.Check = &cr
+	return errors.Join(played, err)
+}
+
+// play is the scenario between the first write and the last one.
+func (p *play) play(ctx context.Context, s *fault.Stage) (err error) {
+	everywhere := func() error {
+		for _, site := range lab.Sites {
+			if err := s.WritesAt(ctx, site, 20); err != nil {
+				return fmt.Errorf("writes at %s: %w", site, err)
+			}
+		}
+		return nil
+	}
+	if err := everywhere(); err != nil {
+		return err
+	}
+	if s.Leader, err = s.Cluster.Leader(ctx); err != nil {
+		return err
+	}
+	switch p.cell.Role {
+	case fault.Leader:
+		s.Target = s.Leader
+	case fault.Follower, fault.Pair:
+		s.Target = lab.Other(s.Leader)
+	}
+	p.note("%s leads, the target is %s (%s)", s.Leader, s.Target, p.cell.Role)
+	if err := p.cell.Fault.Run(ctx, s); err != nil {
+		return fmt.Errorf("%s: %w", p.cell.Fault.Name, err)
+	}
+	p.note("the fault is over")
+	if _, err := s.Whole(ctx); err != nil {
+		return err
+	}
+	if err := everywhere(); err != nil {
+		return fmt.Errorf("in the whole pair: %w", err)
+	}
+	return s.Ended(ctx)
+}
+
+// drain waits until both watches have shown the last acknowledged write.
+func (p *play) drain(ctx context.Context, rec *history.Recorder) error {
+	var newest int64
+	rec.Count(func(o *history.Op) bool {
+		if o.Wrote() {
+			newest = max(newest, o.Revision)
+		}
+		return false
+	})
+	for _, site := range lab.Sites {
+		for rec.Watched(site) < newest {
+			select {
+			case <-ctx.Done():
+				return fmt.Errorf("the watch of %s is at revision %d, acknowledged was %d: %w", site, rec.Watched(site), newest, ctx.Err())
+			case <-time.After(10 * time.Millisecond):
+			}
+		}
+	}
+	return nil
+}
+
+func (p *play) close() error {
+	if p.load != nil {
+		p.load.Stop()
+		p.load.StopWatches()
+	}
+	if p.c == nil {
+		return nil
+	}
+	if err := p.c.Close(); err != nil {
+		return fmt.Errorf("close: %w", err)
+	}
+	return nil
+}
+
+// tidy removes what is large of a scenario that is green: data directories and stores.
+func (p *play) tidy() error {
+	var errs []error
+	for _, name := range []string{"a/data", "b/data", "a/data.moved-away", "b/data.moved-away", "store", "arbiter"} {
+		errs = append(errs, os.RemoveAll(filepath.Join(p.dir, name)))
+	}
+	return errors.Join(errs...)
+}
+
+// options of a check, as they are kept beside the history.
+type options struct{ check.Options }
+
+const optionsFile = "check.json"
+
+func (o options) save(dir string) error {
+	data, err := json.Marshal(o.Options)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, optionsFile), data, 0o644)
+}
+
+// Replay makes the checks of a scenario's directory again.
+func Replay(dir string) (check.Report, error) {
+	h, err := history.Load(dir)
+	if err != nil {
+		return check.Report{}, err
+	}
+	data, err := os.ReadFile(filepath.Join(dir, optionsFile))
+	if err != nil {
+		return check.Report{}, fmt.Errorf("replay %s: %w", dir, err)
+	}
+	var o options
+	if err := json.Unmarshal(data, &o.Options); err != nil {
+		return check.Report{}, fmt.Errorf("replay %s: %w", dir, err)
+	}
+	return check.Run(h, o.Options), nil
+}
