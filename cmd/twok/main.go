@@ -33,6 +33,7 @@ func app() *cli.App {
 			agentCommand(),
 			arbiterCommand(),
 			demoCommand(),
+			lostWritesCommand(),
 			walCommand(),
 			versionCommand(),
 		},
