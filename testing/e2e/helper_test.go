@@ -84,6 +84,7 @@ type pair struct {
 	panicsOK bool   // an etcd may panic in this test
 	untraced string // why the trace is not validated; empty: it is
 	users    bool   // people change the members in this test
+	loads    int    // how many writers load has started
 }
 
 // start is a pair that is whole, with clients that write.
