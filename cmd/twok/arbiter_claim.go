@@ -20,6 +20,7 @@ import (
 	"go.uber.org/zap"
 
 	"twok/arbiter"
+	"twok/internal/agent"
 	"twok/internal/etcdapi"
 	"twok/internal/failover"
 	"twok/internal/force"
@@ -195,7 +196,12 @@ func localData(dir string) (force.Local, error) {
 		return force.Local{}, err
 	}
 	s := l.Summary()
-	return force.Local{Dir: dir, Member: s.MemberID, Last: arbiter.Position{Index: s.Last.Index, Term: s.Last.Term}}, l.Close()
+	local := force.Local{Dir: dir, Member: s.MemberID, Last: arbiter.Position{Index: s.Last.Index, Term: s.Last.Term}}
+	name, id, err := agent.Identity(dir)
+	if id == s.MemberID {
+		local.Name = name
+	}
+	return local, errors.Join(err, l.Close())
 }
 
 // mayClaim is nil if nothing shows that the other side lives, or if that is overridden.
@@ -263,7 +269,7 @@ func showClaim(out io.Writer, cs force.Case, now time.Time) error {
 	}
 	for _, s := range cs.Sights {
 		if s.Err != nil && s.Member == 0 {
-			row("no answer", "%s", s.URL)
+			row("no answer", "%s: %s", s.URL, oneLine(s.Err.Error()))
 		}
 	}
 	if cs.Ordered {

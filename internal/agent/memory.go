@@ -210,3 +210,20 @@ func writeDurably(path string, b []byte) (err error) {
 	}
 	return errors.Join(d.Sync(), d.Close())
 }
+
+// Identity is what the agent of this data directory last knew of its own member: its name and ID, empty and zero
+// if it never ran. It reads the memory file and changes nothing.
+func Identity(dataDir string) (name string, id uint64, err error) {
+	b, err := os.ReadFile(filepath.Join(dataDir, MemoryName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", 0, nil
+	}
+	if err != nil {
+		return "", 0, fmt.Errorf("the agent's memory: %w", err)
+	}
+	var d memoryFile
+	if err := json.Unmarshal(b, &d); err != nil {
+		return "", 0, fmt.Errorf("the agent's memory %s: %w", filepath.Join(dataDir, MemoryName), err)
+	}
+	return d.Site.Name, d.Site.MemberID, nil
+}

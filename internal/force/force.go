@@ -200,6 +200,9 @@ func find(rec arbiter.Record, sights []Sight, local Local, want string) (m arbit
 			return arbiter.Member{ID: id, Name: name}, false, nil
 		}
 	}
+	if len(want) != len(arbiter.FormatID(0)) {
+		return m, false, fmt.Errorf("no member that can be seen is called %q or has this ID; one that cannot be seen needs all %d digits: %w", want, len(arbiter.FormatID(0)), ErrMember)
+	}
 	return arbiter.Member{ID: id}, true, nil
 }
 
