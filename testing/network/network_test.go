@@ -19,7 +19,20 @@ import (
 // helper makes the test binary a program that enters and then sleeps, for TestKilled.
 const helper = "TWOK_NETWORK_TEST_SLEEP"
 
+// wanted says that root's tests are to run, which make test does not need.
+var wanted = os.Getenv("TWOK_SAFETY") != ""
+
+func root(t *testing.T) {
+	t.Helper()
+	if !wanted {
+		t.Skip("needs root: make test-safety, or TWOK_SAFETY=1 go test ./testing/network")
+	}
+}
+
 func TestMain(m *testing.M) {
+	if !wanted && os.Getenv(helper) == "" {
+		os.Exit(m.Run())
+	}
 	inside, status, err := network.Enter()
 	switch {
 	case err != nil:
@@ -53,6 +66,7 @@ func sleeper() error {
 
 func sites(t *testing.T, v6 bool) *network.Network {
 	t.Helper()
+	root(t)
 	n, err := network.New(t.Context(), network.Config{Sites: []string{"a", "b", "arbiter"}, V6: v6})
 	if err != nil {
 		t.Fatal(err)
@@ -228,6 +242,7 @@ func TestLoss(t *testing.T) {
 //
 // Rules: none (the harness).
 func TestKilled(t *testing.T) {
+	root(t)
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -276,6 +291,7 @@ func sleeps(t *testing.T) (n int) {
 //
 // Rules: none (the harness).
 func TestNotAllowed(t *testing.T) {
+	root(t)
 	if os.Getuid() != 0 {
 		t.Fatal("not root, and yet inside")
 	}

@@ -154,7 +154,7 @@ func (r *Run) Text(w io.Writer) error {
 		for _, m := range x.Moments {
 			fmt.Fprintf(&b, "  %8.3f s  %s\n", m.At.Seconds(), m.Text)
 		}
-		fmt.Fprintf(&b, "  logs, traces and history: %s\n  again: go run ./testing/scenario/cmd --seed %d --select '^%s$'\n  the checks alone: go run ./testing/scenario/cmd --replay %s\n", x.Dir, x.Seed, cell, x.Dir)
+		fmt.Fprintf(&b, "  logs, traces and history: %s\n  again: go run ./testing/scenario/cmd --seed %d --select %s\n  the checks alone: go run ./testing/scenario/cmd --replay %s\n", x.Dir, x.Seed, cell, x.Dir)
 	}
 	for _, n := range r.Planned {
 		if !have[n] {

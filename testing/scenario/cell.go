@@ -66,9 +66,14 @@ func Matrix() (all []Cell) {
 	return all
 }
 
-// Select is the cells whose name matches. Like go test's -run, an expression with slashes is matched
+// Select is the cells whose name matches. A whole name selects its cell. Like go test's -run, an expression with slashes is matched
 // part by part, from the left; one without is searched for in the whole name.
 func Select(cells []Cell, expr string) ([]Cell, error) {
+	for _, c := range cells {
+		if c.Name() == expr {
+			return []Cell{c}, nil
+		}
+	}
 	var parts []*regexp.Regexp
 	for p := range strings.SplitSeq(expr, "/") {
 		re, err := regexp.Compile(p)

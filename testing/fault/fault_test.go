@@ -1,0 +1,115 @@
+package fault
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"twok/testing/cluster"
+)
+
+// The catalogue: names are unique and can stand in a test's name, every fault says what it is, can
+// be aimed, and needs what there is. Rows are rows of docs/scenarios.md.
+//
+// Rules: none (the harness).
+func TestCatalogue(t *testing.T) {
+	doc, err := os.ReadFile(filepath.Join("..", "..", "docs", "scenarios.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := regexp.MustCompile(`^[A-Za-z0-9-]+$`)
+	seen := map[string]bool{}
+	for _, f := range All() {
+		if seen[f.Name] || !name.MatchString(f.Name) || f.About == "" || len(f.Roles) == 0 || f.Run == nil {
+			t.Errorf("%+v", f)
+		}
+		seen[f.Name] = true
+		for _, r := range f.Rows {
+			if !strings.Contains(string(doc), "| "+r+" |") {
+				t.Errorf("%s: docs/scenarios.md has no row %s", f.Name, r)
+			}
+		}
+		for _, r := range f.Roles {
+			if !slices.Contains([]string{Leader, Follower, Pair}, r) {
+				t.Errorf("%s: no role %q", f.Name, r)
+			}
+		}
+		for _, a := range f.Needs.Arbiters {
+			if !slices.Contains(cluster.Arbiters, a) {
+				t.Errorf("%s: no arbiter %q", f.Name, a)
+			}
+		}
+		for _, m := range f.Needs.Modes {
+			if _, ok := cluster.Modes[m]; !ok {
+				t.Errorf("%s: no mode %q", f.Name, m)
+			}
+		}
+	}
+}
+
+// Every step of claim, return and token is a step that the program has, and none of them is left out.
+//
+// Rules: none (the harness).
+func TestSteps(t *testing.T) {
+	declared := map[string]bool{}
+	for _, name := range []string{"walsurgery/plan.go", "walsurgery/rewrite.go"} {
+		src, err := os.ReadFile(filepath.Join("..", "..", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`"(wal/(?:append|rewrite)/[a-z]+)"`).FindAllStringSubmatch(string(src), -1) {
+			declared[m[1]] = true
+		}
+	}
+	if len(declared) < 10 {
+		t.Fatalf("only %d steps were found in walsurgery", len(declared))
+	}
+	all := claimSteps + " " + returnSteps
+	for step := range declared {
+		if !slices.Contains(strings.Fields(all), step) {
+			t.Errorf("no scenario stops at %s", step)
+		}
+	}
+	for step := range strings.FieldsSeq(all + " " + tokenSteps) {
+		name, _, _ := strings.Cut(step, "@")
+		if strings.HasPrefix(step, "wal/") && !declared[name] {
+			t.Errorf("walsurgery declares no %s", name)
+		}
+	}
+	if got := pauseAt("agent/swap/after@2", "/g"); got != "agent/swap/after=pause:/g@2" {
+		t.Errorf("the specification is %q", got)
+	}
+}
+
+// A WAL is spoiled in one bit of a client's entry.
+//
+// Rules: none (the harness).
+func TestSpoil(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := spoil(dir); err == nil {
+		t.Error("an empty directory was spoiled")
+	}
+	before := append([]byte("head u/1/1 more and more and then u/2/2 end"), make([]byte, 100)...)
+	if err := os.WriteFile(filepath.Join(dir, "0.wal"), before, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := spoil(dir); err != nil {
+		t.Fatal(err)
+	}
+	after, err := os.ReadFile(filepath.Join(dir, "0.wal"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	diff := 0
+	for i := range after {
+		if after[i] != before[i] {
+			diff++
+		}
+	}
+	if len(after) != len(before) || diff != 1 {
+		t.Errorf("%d bytes differ", diff)
+	}
+}

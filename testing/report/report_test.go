@@ -1,0 +1,82 @@
+package report
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"twok/testing/check"
+)
+
+func green(name string) Result {
+	return Result{Name: name, Ran: true, Claims: 1, Check: &check.Report{Ops: 5, Acked: 3, Unknown: 1, Results: []check.Result{{Name: "watch", Verdict: check.OK, Checked: 3}}}}
+}
+
+// A run is green only if everything that was planned ran, did what it should, and was checked.
+//
+// Rules: none (the harness).
+func TestRun(t *testing.T) {
+	bad := green("y/2")
+	bad.Check.Results[0] = check.Result{Name: "watch", Verdict: check.Violated, Count: 1, Findings: []string{"an event is missing"}}
+	unchecked := green("y/2")
+	unchecked.Check.Results[0].Verdict = check.NotChecked
+	failed := green("y/2")
+	failed.Error = "not whole"
+	without := Result{Name: "y/2", Ran: true}
+	for _, c := range []struct {
+		name    string
+		planned []string
+		results []Result
+		ok      bool
+		text    string
+	}{
+		{"all green", []string{"x/1", "y/2"}, []Result{green("x/1"), green("y/2")}, true, "2 scenarios planned, 2 run, 0 not run, 0 red"},
+		{"nothing planned", nil, nil, false, "0 scenarios planned"},
+		{"one without a result", []string{"x/1", "y/2"}, []Result{green("x/1")}, false, "NOT RUN: y/2"},
+		{"one that did not run", []string{"x/1", "y/2"}, []Result{green("x/1"), {Name: "y/2", Error: "needs strace"}}, false, "needs strace"},
+		{"one violated", []string{"x/1", "y/2"}, []Result{green("x/1"), bad}, false, "an event is missing"},
+		{"one not checked", []string{"x/1", "y/2"}, []Result{green("x/1"), unchecked}, false, "NOT CHECKED"},
+		{"one without checks", []string{"x/1", "y/2"}, []Result{green("x/1"), without}, false, "NOT CHECKED"},
+		{"one failed", []string{"x/1", "y/2"}, []Result{green("x/1"), failed}, false, "FAILED"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := Run{Planned: c.planned, Results: c.results, Seed: 7}
+			r.Sum()
+			var b strings.Builder
+			if err := r.Text(&b); err != nil {
+				t.Fatal(err)
+			}
+			if r.OK() != c.ok || !strings.Contains(b.String(), c.text) {
+				t.Errorf("green %t, want %t:\n%s", r.OK(), c.ok, b.String())
+			}
+			if !c.ok && len(c.results) == 2 && c.results[1].Ran && !strings.Contains(b.String(), "--seed") {
+				t.Errorf("it does not say how to play it again:\n%s", b.String())
+			}
+		})
+	}
+}
+
+// Both files are there, and the JSON object has the totals.
+//
+// Rules: none (the harness).
+func TestSave(t *testing.T) {
+	r := Run{Planned: []string{"x/1"}, Results: []Result{green("x/1")}}
+	r.Sum()
+	dir := t.TempDir()
+	if err := r.Save(dir); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(filepath.Join(dir, jsonFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got Run
+	if err := json.Unmarshal(data, &got); err != nil || got.Acked != 3 || got.Claims != 1 || got.ByFault["x"] != 1 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, textFile)); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,114 @@
+package scenario
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"twok/internal/lab"
+	"twok/testing/cluster"
+	"twok/testing/fault"
+)
+
+// The matrix has every fault, every role that a fault can be aimed at, every release line, every arbiter and both
+// modes; names are unique and select their own cell.
+//
+// Rules: none (the harness).
+func TestMatrix(t *testing.T) {
+	all := Matrix()
+	seen := map[string]bool{}
+	parts := map[string]bool{}
+	for _, c := range all {
+		if seen[c.Name()] {
+			t.Errorf("%s is there twice", c.Name())
+		}
+		seen[c.Name()] = true
+		for p := range strings.SplitSeq(c.Name(), "/") {
+			parts[p] = true
+		}
+	}
+	want := slices.Concat(lab.Minors, cluster.Arbiters, modes, []string{fault.Leader, fault.Follower, fault.Pair})
+	for _, f := range fault.All() {
+		want = append(want, f.Name)
+	}
+	for _, p := range want {
+		if !parts[p] {
+			t.Errorf("no cell has %s", p)
+		}
+	}
+	for _, c := range []Cell{all[0], all[len(all)/2], all[len(all)-1]} {
+		if got, err := Select(all, c.Name()); err != nil || len(got) != 1 || got[0].Name() != c.Name() {
+			t.Errorf("%s selects %d cells: %v", c.Name(), len(got), err)
+		}
+	}
+	for expr, n := range map[string]int{"^cut-both$": 0, "^cut-both/": 24, "^cut-both$/pair/3.6": 8, "^cut-both$//3.6/serve/signal": 1, "nothing": 0} {
+		if got, err := Select(all, expr); err != nil || len(got) != n {
+			t.Errorf("%q selects %d cells, want %d: %v", expr, len(got), n, err)
+		}
+	}
+	if _, err := Select(all, "("); err == nil {
+		t.Error("a malformed expression was taken")
+	}
+}
+
+// The default selection has all release lines, both modes, both roles and all arbiters but the
+// apiserver, and each row of docs/scenarios.md that a fault shows.
+//
+// Rules: none (the harness).
+func TestDefault(t *testing.T) {
+	parts := map[string]bool{}
+	rows := map[string]bool{}
+	for _, c := range Default() {
+		for p := range strings.SplitSeq(c.Name(), "/") {
+			parts[p] = true
+		}
+		for _, r := range c.Fault.Rows {
+			rows[r] = true
+		}
+		if got, err := Select(Matrix(), c.Name()); err != nil || len(got) != 1 {
+			t.Errorf("%s is no cell of the matrix", c.Name())
+		}
+	}
+	for _, p := range slices.Concat(lab.Minors, modes, []string{"serve", "s3", "etcd", fault.Leader, fault.Follower}) {
+		if !parts[p] {
+			t.Errorf("no cell has %s", p)
+		}
+	}
+	if parts["configmap"] {
+		t.Error("the apiserver is in the default selection")
+	}
+	// F9, F12 and F23 take longer than they show; they are there by selection.
+	for _, r := range []string{"F1", "F2", "F3", "F4", "F5", "F6", "F7", "F8", "F10", "F13", "F19", "F20", "F22", "F24", "F25", "F26", "F27", "F31", "F32", "F33", "F34", "F35", "F37"} {
+		if !rows[r] {
+			t.Errorf("no cell of the default selection shows %s", r)
+		}
+	}
+}
+
+// Without namespaces the subset is smaller, and says what is missing.
+//
+// Rules: none (the harness).
+func TestProxySubset(t *testing.T) {
+	t.Setenv("TWOK_HARNESS", "proxy")
+	all := Default()
+	some := Possible(all)
+	if len(some) == 0 || len(some) == len(all) {
+		t.Errorf("%d of %d cells are possible with a proxy", len(some), len(all))
+	}
+	for _, c := range all {
+		if err := c.Fault.Possible(); c.Fault.Needs.Namespaces != errors.Is(err, cluster.ErrNoNamespaces) {
+			t.Errorf("%s: %v", c.Fault.Name, err)
+		}
+	}
+}
+
+// A cell's seed follows from the run's and its name.
+//
+// Rules: none (the harness).
+func TestSeed(t *testing.T) {
+	a, b := Default()[0], Default()[1]
+	if a.Seed(1) != a.Seed(1) || a.Seed(1) == a.Seed(2) || a.Seed(1) == b.Seed(1) {
+		t.Errorf("seeds %d, %d, %d", a.Seed(1), a.Seed(2), b.Seed(1))
+	}
+}
