@@ -16,6 +16,10 @@ import (
 type WebServer struct {
 	Addr   string // host:port
 	Values string // its directory of values
+
+	argv []string
+	log  string
+	cmd  *exec.Cmd
 }
 
 var webTools = map[string]func() ([]string, error){
@@ -63,15 +67,7 @@ func startWeb(t testing.TB, name, config string, replace map[string]string, args
 		config = strings.Replace(config, old, now, 1)
 	}
 	dir := t.TempDir()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := l.Addr().String()
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	s := &WebServer{Addr: addr, Values: filepath.Join(dir, "values")}
+	s := &WebServer{Addr: FreePort(), Values: filepath.Join(dir, "values")}
 	_, port, err := net.SplitHostPort(s.Addr)
 	if err != nil {
 		t.Fatal(err)
@@ -88,30 +84,43 @@ func startWeb(t testing.TB, name, config string, replace map[string]string, args
 			t.Fatal(err)
 		}
 	}
-	out, err := os.Create(log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer out.Close()
-	cmd := exec.Command(bin[0], args(conf)...)
-	cmd.Stdout, cmd.Stderr = out, out
-	// A group of its own: lighttpd may have workers.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	s.argv, s.log = append([]string{bin[0]}, args(conf)...), log
+	s.Start(t)
 	t.Cleanup(func() {
-		syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
-		cmd.Wait()
+		s.Kill()
 		if text, err := os.ReadFile(log); err == nil && t.Failed() {
 			t.Logf("%s says:\n%s", name, text[max(0, len(text)-2000):])
 		}
 	})
+	return s
+}
+
+// Kill ends the server and its workers by SIGKILL.
+func (s *WebServer) Kill() {
+	syscall.Kill(-s.cmd.Process.Pid, syscall.SIGKILL)
+	s.cmd.Wait()
+}
+
+// Start starts the server on its values, again after Kill. It calls t.Fatal if it cannot.
+func (s *WebServer) Start(t testing.TB) {
+	t.Helper()
+	out, err := os.OpenFile(s.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	s.cmd = exec.Command(s.argv[0], s.argv[1:]...)
+	s.cmd.Stdout, s.cmd.Stderr = out, out
+	// A group of its own: lighttpd may have workers.
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	if err := s.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		conn, err := net.Dial("tcp", s.Addr)
 		if err == nil {
 			conn.Close()
-			return s
+			return
 		}
 		if time.Now().After(end) {
 			t.Fatal(err)

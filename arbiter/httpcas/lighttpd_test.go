@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -49,6 +50,53 @@ func TestConformanceOfLighttpd(t *testing.T) {
 		n++
 		return webFixture(s, fmt.Sprintf("suite-%d", n))
 	})
+}
+
+// lighttpd killed under a storm of writers loses no acknowledged swap, and applies nothing
+// that was refused; a swap in flight is unknown. (What a power cut undoes is another matter: it does not fsync.)
+//
+// Rules: P1.
+func TestLighttpdKilledUnderStorm(t *testing.T) {
+	const rounds = 5
+	s := arbitertest.StartLighttpd(t, "", nil)
+	client := func() arbiter.Register {
+		r, err := webFixture(s, "pair").Open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	var clients []arbiter.Register
+	for range 6 {
+		clients = append(clients, client())
+	}
+	check := client()
+	var storm arbitertest.Storm
+	for round := range rounds {
+		killed, goal := false, 40+rand.Intn(80)
+		err := storm.Run(t.Context(), clients, func(n int) bool {
+			if n >= goal && !killed {
+				killed = true
+				s.Kill()
+			}
+			return killed
+		})
+		if err != nil || !killed {
+			t.Fatalf("round %d: %v, killed %v", round, err, killed)
+		}
+		s.Start(t)
+		value, _, err := check.Read(t.Context())
+		if err == nil {
+			err = storm.Check(value)
+		}
+		if err != nil {
+			t.Fatalf("round %d: %v", round, err)
+		}
+	}
+	if storm.Doubt() == 0 {
+		t.Error("no swap was in flight at a kill")
+	}
+	t.Logf("%d acknowledged swaps, %d unknown, %d kills", storm.Acked(), storm.Doubt(), rounds)
 }
 
 // What the shipped configuration adds to a store: TLS, an account, nothing is deleted
