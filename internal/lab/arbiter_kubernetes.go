@@ -92,3 +92,13 @@ func (k *Kubernetes) ServiceAccountToken(ctx context.Context, account string) (s
 	}
 	return out.Status.Token, nil
 }
+
+// CA is the authority of the apiserver's certificate, in PEM.
+func (k *Kubernetes) CA() ([]byte, error) {
+	for i, arg := range k.argv {
+		if arg == "--tls-cert-file" {
+			return os.ReadFile(k.argv[i+1])
+		}
+	}
+	return nil, fmt.Errorf("%v names no certificate", k.argv)
+}

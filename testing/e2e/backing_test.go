@@ -42,6 +42,9 @@ type backing struct {
 	url string   // through the link
 	env []string // of the agents
 	k   *lab.Kubernetes
+	// token is a file with that of the agents at it; with pod they are pods of that cluster instead.
+	token string
+	pod   *pod
 	// admin is the etcd's administrator.
 	admin *clientv3.Client
 }
@@ -73,17 +76,19 @@ func (b *backing) under(t *testing.T, minor string, opts ...func(*lab.Config)) *
 	t.Helper()
 	p := prepare(t, minor, append([]func(*lab.Config){func(c *lab.Config) {
 		c.Arbiter, c.Register, c.CutArbiter, c.AgentEnv = b.url, b.reg, b.k == nil, b.env
+		if b.pod != nil {
+			c.Twok = b.pod.twok
+		}
 	}}, opts...)...)
-	if b.k != nil { // its URL names no address: each site has a kubeconfig of its own
+	if b.k != nil { // its URL names no address: each site has a kubeconfig of its own, or a pod's environment
 		for _, site := range lab.Sites {
-			env, err := b.k.Via(filepath.Join(p.Site(site).Dir, "kubeconfig"), b.k.TokenFile, func(string) (string, error) {
-				k, err := p.Network.Link(site, lab.ArbiterSite, b.link.l.Addr().String())
-				if err != nil {
-					return "", err
-				}
-				return k.Addr(), nil
-			})
+			k, err := p.Network.Link(site, lab.ArbiterSite, b.link.l.Addr().String())
 			p.must(err)
+			env := b.pod.env(k.Addr())
+			if b.pod == nil {
+				env, err = b.k.Via(filepath.Join(p.Site(site).Dir, "kubeconfig"), b.token, func(string) (string, error) { return k.Addr(), nil })
+				p.must(err)
+			}
 			p.Site(site).AgentEnv(env...)
 		}
 	}
@@ -317,6 +322,7 @@ func (b *backing) grant(ctx context.Context, key, end string) error {
 func (b *backing) configmap(t *testing.T, _ string) {
 	b.k = kubernetes(t, "")
 	b.url, b.kill, b.start = b.k.URL, b.k.Kill, b.k.Start
+	b.token = b.k.TokenFile
 	b.expire = func() error { return replace(b.k.TokenFile, "expired") }
 	b.renew = func() error { return replace(b.k.TokenFile, b.k.Token) }
 	// The test reads the record with a token of its own.

@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"errors"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -85,6 +86,53 @@ func TestKubernetesSlow(t *testing.T) {
 		t.Skip("takes some minutes: TWOK_E2E=full")
 	}
 	onSlowLink(t, back(t, "configmap"))
+}
+
+// The shipped Role with names, with the two members' IDs in it, and a token of its service account: what
+// namedOneByOne does.
+//
+// Rules: A1, P11; F9, F11.
+func TestKubernetesRoleByExactNames(t *testing.T) {
+	wanted(t)
+	b := back(t, "configmap")
+	root, err := lab.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	shipped, err := os.ReadFile(filepath.Join(root, "deploy", "arbiters", "configmap-role-named.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := t.Context()
+	if err := b.k.Apply(ctx, "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: pair, namespace: twok}\n"); err != nil {
+		t.Fatal(err)
+	}
+	token, err := b.k.ServiceAccountToken(ctx, "pair")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.token = file(t, t.TempDir(), "token", token)
+	role := "" // as it is in force
+	namedOneByOne(t, b, func(names ...string) error {
+		if role == "" { // the record and the two first ones
+			text := strings.NewReplacer("pair.probe.8e9e05c52164694d", names[1], "pair.probe.91bc3c398fb3c146", names[2]).Replace(string(shipped))
+			var docs []string
+			for doc := range strings.SplitSeq(text, "\n---\n") {
+				switch {
+				case strings.Contains("\n"+doc, "\nkind: Role\n"):
+					role = doc
+				case strings.Contains("\n"+doc, "\nkind: ServiceAccount\n"):
+					continue
+				}
+				docs = append(docs, doc)
+			}
+			return b.k.Apply(ctx, strings.Join(docs, "\n---\n"))
+		}
+		// As the file says: the ConfigMap, and its name in the Role.
+		role = strings.Replace(role, `"pair.probe.cli"`, `"pair.probe.cli", "`+names[0]+`"`, 1)
+		_, err := b.k.Request(ctx, http.MethodPut, "/apis/rbac.authorization.k8s.io/v1/namespaces/twok/roles/pair", role)
+		return errors.Join(err, b.k.Apply(ctx, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: "+names[0]+", namespace: twok}\n"))
+	})
 }
 
 // replace is by rename, as whoever renews a token does.

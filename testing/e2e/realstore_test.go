@@ -1,10 +1,18 @@
 package e2e
 
 import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"twok/arbiter"
+	"twok/internal/agent"
 	"twok/internal/lab"
 )
 
@@ -82,4 +90,88 @@ func onStore(t *testing.T, b *backing, minor string) {
 	if now := [2]int{p.Site("a").AgentPID(), p.Site("b").AgentPID()}; now != agents {
 		t.Errorf("the agents were %d, are %d", agents, now)
 	}
+}
+
+// A store that permits keys one by one: what namedOneByOne does.
+//
+// Rules: A1, P11; F9, F11.
+func TestRoleByExactNames(t *testing.T) {
+	b := back(t, "etcd")
+	if _, err := b.admin.RoleRevokePermission(t.Context(), "agents", "pair", clientv3.GetPrefixRangeEnd("pair")); err != nil {
+		t.Fatal(err)
+	}
+	namedOneByOne(t, b, func(names ...string) error {
+		for _, name := range names {
+			if err := b.grant(t.Context(), name, ""); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// namedOneByOne permits the record and the scratch registers of the two members that a new pair has. A member that returns
+// has a new ID; its agent, started again, probes under the name that it may use, and passes. One that
+// lost its memory knows the new ID only: it is unprotected, says what is forbidden, and is armed when
+// that name is permitted too.
+func namedOneByOne(t *testing.T, b *backing, permit func(names ...string) error) {
+	t.Helper()
+	p := b.under(t, "3.7")
+	p.must(p.Start(p.within()))
+	id := func(site string) (id uint64) {
+		t.Helper()
+		p.until("the member ID of "+site, func(ctx context.Context) error {
+			st, err := p.Site(site).Status(ctx)
+			if err == nil {
+				id = st.Header.MemberId
+			}
+			return err
+		})
+		return id
+	}
+	scratch := func(id uint64) string { return "pair" + agent.ScratchSuffix(id) }
+	first := map[string]uint64{"a": id("a"), "b": id("b")}
+	p.must(permit("pair", scratch(first["a"]), scratch(first["b"])))
+	p.whole()
+	p.write()
+	p.CutLink()
+	p.written("a write by the survivor")
+	p.HealLink()
+	loser := p.Site(lab.Other(p.wholeAndAudited().Survivor.Name))
+	now := id(loser.Name)
+	if now == first[loser.Name] {
+		t.Fatalf("%s returned under its old ID", loser.Name)
+	}
+	// lines of the agent that runs now
+	told := func(from int, words ...string) func(context.Context) error {
+		return func(context.Context) error {
+			for _, l := range p.agentLines(loser.Name)[from:] {
+				n := 0
+				for _, w := range words {
+					if strings.Contains(l, w) {
+						n++
+					}
+				}
+				if n == len(words) {
+					return nil
+				}
+			}
+			return fmt.Errorf("no line with %q", words)
+		}
+	}
+	loser.KillAgent()
+	from := len(p.agentLines(loser.Name))
+	p.must(loser.StartAgent())
+	p.until("it passes under its first name", told(from, "passed its probe", fmt.Sprintf(`"as":"%s"`, arbiter.FormatID(first[loser.Name]))))
+	p.wholeAndAudited()
+
+	loser.KillAgent()
+	p.must(os.Remove(filepath.Join(loser.DataDir, agent.MemoryName)))
+	from = len(p.agentLines(loser.Name))
+	p.must(loser.StartAgent())
+	p.reason(loser.Name, "store-not-tried")
+	p.until("it says what is forbidden", told(from, "could not be probed", scratch(now)))
+	p.must(permit(scratch(now)))
+	p.until("it passes under its new name", told(from, "passed its probe", fmt.Sprintf(`"as":"%s"`, arbiter.FormatID(now))))
+	p.wholeAndAudited()
 }
