@@ -26,9 +26,9 @@ const arbiterURLs = `http[s]://HOST[:PORT]/NAME (a store with ETag, If-Match and
 // The environment that holds what must not stand in a URL or a command line.
 const (
 	envUser         = "TWOK_ARBITER_USER"
-	envPassword     = "TWOK_ARBITER_PASSWORD"
+	envPassword     = "TWOK_ARBITER_PASSWORD" // refused: secrets come from files
 	envPasswordFile = "TWOK_ARBITER_PASSWORD_FILE"
-	envToken        = "TWOK_ARBITER_TOKEN"
+	envToken        = "TWOK_ARBITER_TOKEN" // refused
 	envTokenFile    = "TWOK_ARBITER_TOKEN_FILE"
 	envCA           = "TWOK_ARBITER_CA_FILE"
 	envCert         = "TWOK_ARBITER_CERT_FILE"
@@ -36,8 +36,8 @@ const (
 )
 
 const arbiterEnvironment = `Credentials come from the environment, never from the URL: for http and etcd
-` + envUser + ` with ` + envPasswordFile + ` (or ` + envPassword + `),
-for http also ` + envTokenFile + ` (or ` + envToken + `); certificates from
+` + envUser + ` with ` + envPasswordFile + `,
+for http also ` + envTokenFile + `; certificates from
 ` + envCA + `, ` + envCert + ` and ` + envKey + `; for s3 the
 AWS chain (AWS_ACCESS_KEY_ID, AWS_PROFILE, web identity, instance role, AWS_CA_BUNDLE);
 for configmap KUBECONFIG, ~/.kube/config or the pod's service account.`
@@ -254,16 +254,15 @@ func (s secrets) set() (names []string) {
 	return names
 }
 
-// secret is the value of one variable, or the content of the file that the other names.
+// secret is the content of the file that one variable names. The other one, which would hold the secret itself, is
+// refused: whoever may look at a process, and every child of it, sees its environment.
 func (s secrets) secret(value, file string) (string, error) {
-	v, f := s.getenv(value), s.getenv(file)
+	f := s.getenv(file)
 	switch {
-	case v != "" && f != "":
-		return "", fmt.Errorf("both %s and %s are set; unset one", value, file)
-	case f == "" && v == "":
-		return "", fmt.Errorf("set %s to a file", file)
+	case s.getenv(value) != "":
+		return "", fmt.Errorf("%s is set: a secret does not belong into the environment, which children and ps show; put it into a file and set %s", value, file)
 	case f == "":
-		return v, nil
+		return "", fmt.Errorf("set %s to a file", file)
 	}
 	data, err := os.ReadFile(f)
 	if err != nil {

@@ -73,7 +73,7 @@ func TestOpenArbiter(t *testing.T) {
 	}{
 		"http://host/pair":                    {nil, "*httpcas.Register http://host/pair"},
 		"https://host:1/a/pair?x=y":           {tls, "*httpcas.Register https://host:1/a/pair"},
-		"http://host/token":                   {map[string]string{envToken: "t"}, "*httpcas.Register http://host/token"},
+		"http://host/token":                   {map[string]string{envTokenFile: password}, "*httpcas.Register http://host/token"},
 		"s3://bucket/key?region=r":            {nil, "*s3.Register s3://bucket/key"},
 		"s3://bucket/a/b?endpoint=http://h:1": {nil, "*s3.Register s3://bucket/a/b"},
 		"s3://bucket/k?endpoint=https%3A%2F%2Fh&path-style=true&region=r": {nil, "*s3.Register s3://bucket/k"},
@@ -82,7 +82,7 @@ func TestOpenArbiter(t *testing.T) {
 		"etcd://h:1//a%20b":          {nil, "*etcd.Register etcd://h:1//a b"},
 		"etcd://h:1/tls":             {tls, "*etcd.Register etcd://h:1/tls"},
 		"etcd://h:1/key?tls=true":    {nil, "*etcd.Register etcd://h:1/key"},
-		"etcd://h:1/key?tls=false":   {map[string]string{envUser: "u", envPassword: "p"}, "*etcd.Register etcd://h:1/key"},
+		"etcd://h:1/key?tls=false":   {map[string]string{envUser: "u", envPasswordFile: password}, "*etcd.Register etcd://h:1/key"},
 	} {
 		r, err := openArbiter(url, with(c.env))
 		if got := fmt.Sprintf("%T %v", r, r); err != nil || got != c.want {
@@ -137,7 +137,9 @@ func TestOpenArbiterRefuses(t *testing.T) {
 		{"http://h/k", map[string]string{envPassword: "hunter2"}, "without a user"},
 		{"http://h/k", map[string]string{envUser: "u:v", envPassword: "hunter2"}, "colon"},
 		{"http://h/k", map[string]string{envUser: "u"}, envPasswordFile},
-		{"http://h/k", map[string]string{envUser: "u", envPassword: "hunter2", envPasswordFile: "x"}, "both"},
+		{"http://h/k", map[string]string{envUser: "u", envPassword: "hunter2", envPasswordFile: "x"}, "into a file and set " + envPasswordFile},
+		{"etcd://h:1/k", map[string]string{envUser: "u", envPassword: "hunter2"}, "into a file and set " + envPasswordFile},
+		{"http://h/k", map[string]string{envToken: "hunter2"}, "into a file and set " + envTokenFile},
 		{"http://h/k", map[string]string{envUser: "u", envPasswordFile: "/nowhere/x"}, "no such file"},
 		{"http://h/k", map[string]string{envTokenFile: write(t, "a\nb\n")}, "one line"},
 		{"http://h/k", map[string]string{envTokenFile: write(t, "\n")}, "one line"},
@@ -232,9 +234,9 @@ func TestServeSecured(t *testing.T) {
 	t.Setenv(envKey, write(t, string(firstKey)))
 	show(exitForbidden) // no user
 	t.Setenv(envUser, "twok")
-	t.Setenv(envPassword, "wrong")
+	t.Setenv(envPasswordFile, write(t, "wrong\n"))
 	show(exitForbidden)
-	t.Setenv(envPassword, "right")
+	t.Setenv(envPasswordFile, write(t, "right\n"))
 	show(exitAbsent)
 
 	// Everything is rotated in place, and the arbiter goes on (F12).

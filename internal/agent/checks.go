@@ -381,6 +381,27 @@ func leaf(cfg *tls.Config) []byte {
 	return pair.Certificate[0]
 }
 
+// barred is what is known of a client port that speaks of certificates instead of answering.
+type barred struct {
+	is bool
+	at time.Time // when that was looked at
+}
+
+// barredFrom says whether the local client port is up and one of the certificates, its own or ours, keeps us out.
+// It is asked while the port gives no answer, by lookHere alone, and looks once a second.
+func (w *watcher) barredFrom(ctx context.Context) bool {
+	if !strings.HasPrefix(w.cfg.ClientURL, "https:") {
+		return false
+	}
+	if time.Since(w.barred.at) > time.Second {
+		ctx, cancel := context.WithTimeout(ctx, w.cfg.probeDeadline())
+		defer cancel()
+		err := preflight.LookPort(ctx, withRoots(w.cfg.ClientTLS, w.cfg.ClientRoots), w.cfg.ClientURL)
+		w.barred = barred{is: preflight.OfCertificates(err), at: time.Now()}
+	}
+	return w.barred.is
+}
+
 // Check looks once at everything that an agent with this configuration looks at before it arms, and says
 // what it found. It needs no agent and may run beside one; it stops and locks nothing and writes nothing but the probe's scratch register
 // and, for a moment, scratch directories in the data directory. An error: the configuration is wrong, or no temporary directory could be made.

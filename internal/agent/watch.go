@@ -39,6 +39,7 @@ type watcher struct {
 	binary  uint32 // minor version of the binary that the next start runs; zero: not known
 	store   failover.StoreState
 	quiet   bool // nothing changes: look at list and token less often
+	barred  barred
 }
 
 func newWatcher(cfg Config, d *etcdapi.Dialer, mem *memory) (*watcher, error) {
@@ -187,6 +188,9 @@ func (w *watcher) lookHere(ctx context.Context, n int) {
 			}
 		}
 		cancel()
+		if o.Etcd == failover.EtcdNoLeader && w.barredFrom(ctx) {
+			o.Etcd = failover.EtcdUnknown // a leader that cannot be seen is not lost
+		}
 	}
 	if ctx.Err() != nil {
 		return

@@ -143,6 +143,13 @@ func LookPort(ctx context.Context, cfg *tls.Config, rawURL string) error {
 	return err
 }
 
+// OfCertificates says whether an error of LookPort is about a certificate, the port's or the client's.
+func OfCertificates(err error) bool {
+	var verify *tls.CertificateVerificationError
+	var op *net.OpError // an alert of the other side
+	return errors.As(err, &verify) || (errors.As(err, &op) && op.Op == "remote error")
+}
+
 // LookServed dials a port, https://HOST:PORT, and looks at its certificate: when it is valid, and, apart from
 // that, whether cfg would take it (not asked while its time is wrong). It tells nothing of whether the port takes cfg's own.
 func LookServed(ctx context.Context, cfg *tls.Config, rawURL string, now time.Time) Certificate {

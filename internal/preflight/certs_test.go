@@ -167,7 +167,7 @@ func TestLookPort(t *testing.T) {
 			{"a stranger's port", with(stranger.pool, *good), "unknown authority"},
 		} {
 			err := LookPort(t.Context(), c.cfg, url)
-			if (err == nil) != (c.says == "") || (err != nil && !strings.Contains(err.Error(), c.says)) {
+			if (err == nil) != (c.says == "") || (err != nil && !strings.Contains(err.Error(), c.says)) || OfCertificates(err) != (err != nil) {
 				t.Errorf("%s, TLS %x: %v", c.what, v, err)
 			}
 		}
@@ -180,8 +180,18 @@ func TestLookPort(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.Close()
-	if err := LookPort(t.Context(), nil, "http://"+l.Addr().String()); err == nil {
-		t.Error("nobody listens, and that is right")
+	if err := LookPort(t.Context(), nil, "https://"+l.Addr().String()); err == nil || OfCertificates(err) {
+		t.Errorf("nobody listens: %v", err)
+	}
+	mute, err := net.Listen("tcp", "127.0.0.1:0") // as an etcd that waits for a leader
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mute.Close()
+	short, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer stop()
+	if err := LookPort(short, nil, "https://"+mute.Addr().String()); err == nil || OfCertificates(err) {
+		t.Errorf("silent: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

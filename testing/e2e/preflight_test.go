@@ -2,14 +2,23 @@ package e2e
 
 import (
 	"context"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"twok/arbiter/arbitertest"
 	"twok/internal/lab"
 	"twok/internal/preflight"
 )
@@ -40,8 +49,8 @@ type checkStatus struct {
 // check runs `twok agent --check` with the flags of the site's agent.
 func (p *pair) check(site string, more ...string) (int, checkReport) {
 	p.Helper()
-	args := append([]string{"agent", "--check", "--json"}, more...)
-	code, out, stderr := p.run(append(args, p.Site(site).AgentArgs()[2:]...)...)
+	args := append([]string{"agent", "--check", "--json"}, withFlags(p.Site(site).AgentArgs()[2:], more)...)
+	code, out, stderr := p.run(args...)
 	var r checkReport
 	if err := json.Unmarshal([]byte(out), &r); err != nil {
 		p.Fatalf("check %s: exit %d: %v: %s%s", site, code, err, out, stderr)
@@ -155,4 +164,183 @@ func TestCheckHealthy(t *testing.T) {
 			})
 		}
 	}
+}
+
+// Before any agent runs: a healthy pair passes, nothing is written to the record or to the pair, and each thing that is
+// made wrong is named: a third voter, flags, timing, a store that ignores conditions, the pair as its own arbiter, a port that is taken.
+//
+// Rules: A0, A1, P5, P11; F28, F33.
+func TestCheckBeforeAgents(t *testing.T) {
+	p := prepare(t, "3.6", external)
+	p.untraced = "no agent runs"
+	p.must(p.StartArbiter(p.within()))
+	for _, s := range lab.Sites {
+		p.must(p.Site(s).StartEtcd())
+	}
+	p.must(p.WaitServing(p.within()))
+	passes := func(site string) checkReport {
+		t.Helper()
+		var r checkReport
+		p.until("the check at "+site+" passes", func(context.Context) error {
+			var code int
+			if code, r = p.check(site); code != 0 {
+				return fmt.Errorf("%+v", r)
+			}
+			return nil
+		})
+		return r
+	}
+	for _, s := range lab.Sites {
+		r := passes(s)
+		for name, says := range map[string]string{"record": "none yet", "token": "record-missing", "health-listen": "free", "etcd-process": "signal mode"} {
+			if c := r.get(name); c.State != preflight.OK || !strings.Contains(c.Detail, says) {
+				t.Errorf("%+v, want %q", c, says)
+			}
+		}
+	}
+	if b, v, err := p.reg.Read(p.within()); err != nil || v.Exists() {
+		t.Errorf("the check made a record: %q, %v", b, err)
+	}
+	if get, err := p.client("a").Get(p.within(), "/twok", clientv3.WithPrefix()); err != nil || len(get.Kvs) != 0 {
+		t.Errorf("the check wrote keys: %v, %v", get, err)
+	}
+
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	p.must(err)
+	p.refuses("a", map[string]string{"health-listen": "address already in use"}, "--health-listen", l.Addr().String())
+	p.must(l.Close())
+	p.refuses("a", map[string]string{"timing": "election timeout 200ms"}, "--election-timeout", "100ms", "--claim-after", "300ms")
+	nginx := arbitertest.StartNginx(t)
+	p.refuses("a", map[string]string{"arbiter-probe": "store-untrusted", "token": "store-untrusted", "record": "record-absent"}, "--arbiter", "http://"+nginx.Addr+"/pair")
+	p.refuses("b", map[string]string{"arbiter-circular": "stands on the pair itself", "token": "store-untrusted", "record": "record-absent"},
+		"--arbiter", "etcd://"+strings.TrimPrefix(p.Site("a").ClientURL, "http://")+"/pair")
+	p.refuses("a", map[string]string{"arbiter-probe": "connection refused", "token": "store-not-tried", "record": "arbiter-unavailable"},
+		"--arbiter", "http://"+arbitertest.FreePort()+"/pair")
+	if code, _, stderr := p.run("agent", "--check", "--data-dir", p.Site("a").DataDir, "--arbiter", p.Arbiter, "--claim-after", "1s", "--election-timeout", "1s"); code != 2 {
+		t.Errorf("exit %d: %s", code, stderr)
+	}
+
+	// A third voter that never starts.
+	third, err := p.client("a").MemberAdd(p.within(), []string{"http://127.0.0.1:1"})
+	p.must(err)
+	p.refuses("a", map[string]string{"voters": "third-voter", "other-member": "connection refused"})
+	_, err = p.client("a").MemberRemove(p.within(), third.Member.ID)
+	p.must(err)
+	passes("a")
+
+	// Flags that A0 excludes, one by one, on a real etcd.
+	for _, flag := range []string{"--pre-vote=false", "--unsafe-no-fsync"} {
+		p.Site("b").EtcdFlags(flag)
+		p.must(p.Site("b").KillEtcd())
+		p.refuses("b", map[string]string{"etcd-flags": flag, "token": "etcd-unsafe"})
+		passes("a")
+	}
+	p.Site("b").EtcdFlags()
+	p.must(p.Site("b").KillEtcd())
+	passes("b")
+
+	// The WAL elsewhere.
+	wal := filepath.Join(p.Site("b").DataDir, "member", "wal")
+	p.Site("b").EtcdFlags("--wal-dir", filepath.Join(p.dir, "wal-b"))
+	p.Site("b").PauseRestarter()
+	p.must(p.Site("b").StopEtcd())
+	p.must(os.Rename(wal, filepath.Join(p.dir, "wal-b")))
+	p.must(p.Site("b").StartEtcd())
+	p.refuses("b", map[string]string{"wal-dir": "--wal-dir " + p.dir, "locks": "no WAL", "free-space": "not checked"})
+}
+
+// The other member goes: the survivor's agent says that it is alone, the check refuses.
+//
+// Rules: P5, P11.
+func TestCheckAlone(t *testing.T) {
+	p := start(t, "3.6", external)
+	p.must(p.Site("b").Kill())
+	p.role("a", "alone")
+	p.refuses("a", map[string]string{"voters": "this member is alone", "other-member": "no other voter"})
+	p.must(p.Site("b").Start())
+	p.wholeAndAudited()
+	for _, s := range lab.Sites {
+		p.shows(s, http.StatusOK, func(st checkStatus) bool {
+			return st.Armed && len(preflight.Names(st.Checks, preflight.Refused)) == 0
+		})
+	}
+}
+
+// Members of different minor versions: a warning at both, no refusal.
+//
+// Rules: P11, P12.
+func TestCheckMixedVersions(t *testing.T) {
+	p := start(t, "3.7", external, func(c *lab.Config) { c.EtcdOf = map[string]lab.Binaries{"b": etcd(t, "3.6")} })
+	for _, s := range lab.Sites {
+		code, r := p.check(s)
+		if c := r.get("mixed-versions"); code != 0 || c.State != preflight.Warning || !strings.Contains(c.Detail, "3.6.") || !strings.Contains(c.Detail, "3.7.") {
+			t.Errorf("%s: exit %d, %+v", s, code, c)
+		}
+	}
+	p.wholeAndAudited()
+}
+
+// withFlags adds flags to an agent's, before etcd's command.
+func withFlags(args, more []string) []string {
+	i := slices.Index(args, "--")
+	if i < 0 {
+		i = len(args)
+	}
+	return slices.Insert(slices.Clone(args), i, more...)
+}
+
+// The agents' client certificates expire while everything is well: both say so and that they are not armed, nobody takes
+// a leader that it cannot see for one that is lost, and clients do not notice. Renewed files arm the pair again, by themselves.
+//
+// Rules: P11; F12.
+func TestCertificateExpires(t *testing.T) {
+	ca := newAuthority(t)
+	ca.leaves()
+	p := start(t, "3.6", external, func(c *lab.Config) { c.TLS = ca.tls(); c.ClaimAfter = 1500 * time.Millisecond })
+	before := p.record()
+	a, b := p.pids()
+	for _, s := range lab.Sites {
+		if code, r := p.check(s); code != 0 || r.get("client-certificate").State != preflight.Warning || r.get("peer-certificate").State != preflight.Warning {
+			t.Errorf("%s: a day is left: exit %d, %+v, %+v", s, code, r.get("client-certificate"), r.get("peer-certificate"))
+		}
+	}
+	// The other clients keep theirs: the writer has read its file.
+	ca.client("root", time.Now().Add(-time.Hour), time.Now().Add(5*time.Second))
+	for _, s := range lab.Sites {
+		p.shows(s, http.StatusServiceUnavailable, func(st checkStatus) bool {
+			return !st.Armed && len(st.Warnings) > 0 && strings.HasPrefix(st.Warnings[0], "client-certificate: ") && strings.Contains(st.Warnings[0], "expired")
+		})
+	}
+	// A connection that is open goes on. One that has to be made anew is refused.
+	p.Site("a").KillAgent()
+	p.Site("b").KillAgent()
+	p.refuses("a", map[string]string{"client-certificate": "--client-cert: expired", "etcd-answers": "expired certificate", "voters": "not checked",
+		"other-member": "not checked", "token": "not known", "arbiter-circular": "not checked"})
+	for _, s := range lab.Sites {
+		p.must(p.Site(s).StartAgent())
+	}
+	p.steady("the pair goes on", 5*time.Second, func(ctx context.Context) error {
+		if x, y := p.pids(); x != a || y != b {
+			return fmt.Errorf("the etcds were %d and %d, are %d and %d", a, b, x, y)
+		}
+		if rec, err := p.Record(ctx); err != nil || rec.Generation != before.Generation {
+			return fmt.Errorf("the record is of generation %d, %v", rec.Generation, err)
+		}
+		return nil
+	})
+	p.written("a write while the agents see nothing")
+	ca.leaves()
+	p.wholeAndAudited()
+	for _, s := range lab.Sites {
+		p.shows(s, http.StatusOK, func(st checkStatus) bool { return st.Armed && len(st.Warnings) == 0 })
+	}
+}
+
+// client makes a client's certificate for a while.
+func (a *authority) client(name string, from, to time.Time) {
+	a.Helper()
+	a.make(name, &x509.Certificate{
+		Subject: pkix.Name{CommonName: name}, KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		NotBefore: from, NotAfter: to,
+	})
 }

@@ -45,7 +45,7 @@ func newAuthority(t *testing.T) *authority {
 
 func (a *authority) path(name, ext string) string { return filepath.Join(a.dir, name+ext) }
 
-// make writes NAME.crt and NAME.key, replacing what is there.
+// make writes NAME.crt and NAME.key, replacing what is there; valid for a day if c does not say for how long.
 func (a *authority) make(name string, c *x509.Certificate) (*x509.Certificate, *ecdsa.PrivateKey) {
 	a.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -54,7 +54,9 @@ func (a *authority) make(name string, c *x509.Certificate) (*x509.Certificate, *
 	}
 	a.n++
 	c.SerialNumber = big.NewInt(a.n)
-	c.NotBefore, c.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(24*time.Hour)
+	if c.NotAfter.IsZero() {
+		c.NotBefore, c.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(24*time.Hour)
+	}
 	parent, signer := a.cert, a.key
 	if parent == nil {
 		parent, signer = c, key
