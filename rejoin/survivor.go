@@ -34,7 +34,7 @@ var (
 
 // Site is this site, as the survivor's list may show it.
 type Site struct {
-	ID       uint64 // member ID in the own WAL
+	ID       uint64 // member ID in the own WAL; zero: there are no data, and it is known by its peer URLs alone
 	PeerURLs []string
 	PeerURL  string // the local peer port, for hashes
 }
@@ -64,7 +64,7 @@ func (s *Survivor) List(ctx context.Context, site Site) (failover.List, error) {
 		if err != nil {
 			return err
 		}
-		if resp.Header.MemberId == site.ID {
+		if resp.Header.MemberId == site.ID && site.ID != 0 {
 			return ErrOwnURL
 		}
 		st, err := etcdapi.Status(ctx, c)
@@ -84,7 +84,7 @@ func (s *Survivor) List(ctx context.Context, site Site) (failover.List, error) {
 			switch {
 			case m.ID == site.ID && m.IsLearner:
 				l.Self = failover.ListedLearner
-			case m.ID == site.ID:
+			case m.ID == site.ID, site.ID == 0 && !m.IsLearner && overlap(m.PeerURLs, site.PeerURLs):
 				l.Self = failover.ListedVoter
 			case m.IsLearner && overlap(m.PeerURLs, site.PeerURLs):
 				l.Leftover = m.ID

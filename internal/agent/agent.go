@@ -106,6 +106,9 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	if a.watch, err = newWatcher(a.cfg, a.dialer, mem); err != nil {
 		return err
 	}
+	if err := a.holdBlank(ctx); err != nil {
+		return err
+	}
 
 	// etcd and the watcher outlive ctx until the loop has ended.
 	life, end := context.WithCancel(context.WithoutCancel(ctx))

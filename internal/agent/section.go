@@ -41,6 +41,8 @@ func walReason(err error) failover.Reason {
 		return failover.DiskFull
 	case errors.Is(err, walsurgery.ErrLocked):
 		return failover.WALInUse
+	case errors.Is(err, walsurgery.ErrNoWAL):
+		return failover.DiskBlank
 	}
 	return failover.WALUnreadable
 }
@@ -55,13 +57,21 @@ func (a *Agent) stop(ctx context.Context) error {
 			a.log.Warn("stale locks", zap.Error(err))
 		}
 	}
+	if a.watch != nil && a.watch.blank.Load() {
+		if err := member.Touch(a.cfg.DataDir); err != nil {
+			return err
+		}
+	}
 	for {
 		lock, err := member.Acquire(ctx, a.cfg.DataDir, a.cfg.Etcd.Stop)
 		if err != nil {
 			return err
 		}
 		a.sec = section{lock: lock}
-		if a.sec.space = walsurgery.CheckSpace(a.cfg.walDir()); a.sec.space == nil {
+		if a.sec.space = walsurgery.CheckSpace(a.cfg.walDir()); errors.Is(a.sec.space, fs.ErrNotExist) {
+			a.sec.space = nil // no WAL to be copied; a new one looks for its room itself
+		}
+		if a.sec.space == nil {
 			a.sec.log, a.sec.walErr = walsurgery.Open(a.log, a.cfg.walDir())
 		} else {
 			a.sec.log, a.sec.walErr = walsurgery.Inspect(a.log, a.cfg.walDir())
@@ -184,6 +194,9 @@ func (a *Agent) release(ctx context.Context) error {
 		a.log.Warn("releasing the locks", zap.Error(err))
 	}
 	err := a.cfg.Etcd.Start(ctx)
+	if err == nil && a.watch != nil {
+		a.watch.blank.Store(false)
+	}
 	a.post.write(a.cfg)
 	if err != nil {
 		// The core asks again at once: not faster than this.

@@ -18,6 +18,8 @@ func (a *Agent) survivor() (*rejoin.Survivor, rejoin.Site, error) {
 	switch {
 	case err == nil:
 		site.ID = md.MemberID
+	case errors.Is(err, walsurgery.ErrNoWAL) && len(info.PeerURLs) > 0:
+		// The disk was replaced, or emptied.
 	case info.MemberID != 0:
 		// The WAL is damaged in its first record: the survivor is asked all the same
 		// whether this member is out, and then it returns from an empty log.
@@ -30,6 +32,9 @@ func (a *Agent) survivor() (*rejoin.Survivor, rejoin.Site, error) {
 		s.ClientURLs = append(s.ClientURLs, m.ClientURLs...)
 		s.PeerURLs = append(s.PeerURLs, m.PeerURLs...)
 	}
+	if len(s.ClientURLs) == 0 && len(s.PeerURLs) > 0 {
+		return nil, site, errUnmet
+	}
 	if len(s.ClientURLs) == 0 || len(s.PeerURLs) == 0 {
 		return nil, site, errors.New("the other member's URLs are not known yet")
 	}
@@ -38,6 +43,10 @@ func (a *Agent) survivor() (*rejoin.Survivor, rejoin.Site, error) {
 
 func (a *Agent) lookAtList(ctx context.Context, e *failover.Event) error {
 	s, site, err := a.survivor()
+	if errors.Is(err, errUnmet) {
+		a.meet(ctx)
+		s, site, err = a.survivor()
+	}
 	if err == nil {
 		e.List, err = s.List(ctx, site)
 	}

@@ -40,6 +40,8 @@ type watcher struct {
 	store   failover.StoreState
 	quiet   bool // nothing changes: look at list and token less often
 	barred  barred
+
+	blank atomic.Bool // etcd is kept from starting on an empty data directory
 }
 
 func newWatcher(cfg Config, d *etcdapi.Dialer, mem *memory) (*watcher, error) {
@@ -195,6 +197,7 @@ func (w *watcher) lookHere(ctx context.Context, n int) {
 	if ctx.Err() != nil {
 		return
 	}
+	o.Blank = w.blank.Load()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.epoch != epoch {
@@ -381,6 +384,7 @@ func (w *watcher) lookAtBinary(ctx context.Context, _ int) {
 		w.obs.Version = minor
 	}
 	if ferr == nil {
+		w.fromFlags(f)
 		w.obs.Unsafe = f.ForceNewCluster || f.UnsafeNoFsync || !f.PreVote
 	}
 }

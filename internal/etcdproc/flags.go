@@ -21,8 +21,11 @@ type Flags struct {
 	UnsafeNoFsync   bool // refused: A0, A2
 	PreVote         bool // false is refused: A0
 
-	Name             string
-	DataDir, WALDir  string // as etcd was told: its own mount namespace and working directory
+	Name            string
+	DataDir, WALDir string // as etcd was told: its own mount namespace and working directory
+	// PeerURLs are --initial-advertise-peer-urls, Cluster --initial-cluster: the peer URLs by member name.
+	PeerURLs         []string
+	Cluster          map[string][]string
 	ListenClientURLs []string
 	ListenPeerURLs   []string
 	Heartbeat        time.Duration // --heartbeat-interval
@@ -72,7 +75,7 @@ func argSettings(argv []string) settings {
 
 func wanted(name string) bool {
 	switch name {
-	case "name", "data-dir", "wal-dir", "listen-client-urls", "listen-peer-urls", "heartbeat-interval", "election-timeout", "config-file":
+	case "name", "data-dir", "wal-dir", "initial-advertise-peer-urls", "initial-cluster", "listen-client-urls", "listen-peer-urls", "heartbeat-interval", "election-timeout", "config-file":
 		return true
 	}
 	return boolFlags[name]
@@ -175,6 +178,15 @@ func (s settings) flags() (Flags, error) {
 		Election:         millis("election-timeout", time.Second),
 	}
 	f.DataDir = str("data-dir", f.Name+".etcd")
+	f.PeerURLs = urls("initial-advertise-peer-urls", "http://localhost:2380")
+	for _, m := range strings.Split(str("initial-cluster", ""), ",") {
+		if name, url, ok := strings.Cut(strings.TrimSpace(m), "="); ok {
+			if f.Cluster == nil {
+				f.Cluster = map[string][]string{}
+			}
+			f.Cluster[name] = append(f.Cluster[name], url)
+		}
+	}
 	return f, errors.Join(errs...)
 }
 

@@ -13,7 +13,7 @@ import (
 // Rules: A0.
 func TestParseFlags(t *testing.T) {
 	def := Flags{
-		PreVote: true, Name: "default", DataDir: "default.etcd",
+		PreVote: true, Name: "default", DataDir: "default.etcd", PeerURLs: []string{"http://localhost:2380"},
 		ListenClientURLs: []string{"http://localhost:2379"}, ListenPeerURLs: []string{"http://localhost:2380"},
 		Heartbeat: 100 * time.Millisecond, Election: time.Second,
 	}
@@ -37,6 +37,11 @@ func TestParseFlags(t *testing.T) {
 			want: with(func(f *Flags) {
 				f.ListenClientURLs = []string{"http://a:1", "http://b:2"}
 				f.Heartbeat, f.Election, f.WALDir = 20*time.Millisecond, 200*time.Millisecond, "/w"
+			})},
+		{name: "the cluster", argv: "--initial-advertise-peer-urls http://b:1 --initial-cluster a=http://a:1,b=http://b:1,a=http://a:2",
+			want: with(func(f *Flags) {
+				f.PeerURLs = []string{"http://b:1"}
+				f.Cluster = map[string][]string{"a": {"http://a:1", "http://a:2"}, "b": {"http://b:1"}}
 			})},
 		{name: "environment", env: "ETCD_FORCE_NEW_CLUSTER=true ETCD_PRE_VOTE=f ETCD_NAME=e ETCD_UNSAFE_NO_FSYNC= PATH=/bin",
 			want: with(func(f *Flags) { f.ForceNewCluster, f.PreVote, f.Name, f.DataDir = true, false, "e", "e.etcd" })},

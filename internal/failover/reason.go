@@ -78,6 +78,7 @@ const (
 	RemovedByHand  // removed while the pair was whole, by no claim: stays out (F16, F33)
 	TokenOutlived  // a third voter came and went after the token was written (P5)
 	LogCompacted   // the log no longer reaches back to the token's entry, or to the claim (P5)
+	DiskBlank      // the data directory holds no data, and there may be a record of a pair
 	URLsUnknown    // this member's own peer URLs are not known, and it would have to be added anew (P18)
 	ForcedLearner  // a forced claim names this member, which is a learner by its own data (P18)
 	numReasons
@@ -145,6 +146,7 @@ var reasonText = [numReasons]text{
 	Clone:               {"clone", "the record shows a later claim of this member than its own: another copy of this data directory runs somewhere; keep only one"},
 	Overridden:          {"overridden", "the record names another survivor: this member's etcd stays down and returns when that one leads; if that one is gone for good, only an operator's forced claim goes on"},
 	TokenOutlived:       {"token-outlived", "a third member came and went after the token was written: wait until the leader's agent writes it anew; if no leader comes back, the other member has to lead"},
+	DiskBlank:           {"disk-blank", "the data directory is empty: if this member's disk was replaced, it returns by itself when the other one leads alone; if this is a new pair, give it a record of its own (another --arbiter)"},
 	URLsUnknown:         {"urls-unknown", "a removed member can only be added anew with its peer URLs: let its etcd run once beside the agent, or run it in supervise mode with --initial-advertise-peer-urls"},
 	ForcedLearner:       {"forced-learner", "a forced claim names this member, which was not promoted yet: a learner holds no vote and perhaps not every write; force the claim for the survivor that it returned to"},
 	LogCompacted:        {"log-compacted", "this member's log no longer shows what came after the pair token was written: while there is a leader, its agent writes the token again within a minute or so; without one the other member has to lead; if that one is gone for good, force a claim"},

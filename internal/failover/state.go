@@ -124,6 +124,7 @@ type Obs struct {
 	TokenRead bool // Token is known, from the member's own data
 	Token     Token
 
+	Blank   bool   // the data directory holds no WAL, and etcd is kept from starting on it
 	Contact bool   // the other member answered since the last tick
 	Peer    bool   // the other member's peer port answers
 	Other   uint64 // the other member's ID, as last known

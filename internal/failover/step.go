@@ -142,6 +142,10 @@ func (m *machine) classify() {
 	switch {
 	case o.Etcd == EtcdUnknown:
 		return
+	case o.Blank && s.RecStatus == Readable && s.Rec.Survivor.ID != 0:
+		next = Lost // whoever is named, it is nobody with these data
+	case o.Blank:
+		next = Leaderless
 	case o.Etcd == EtcdLed && o.Learner: // a learner refuses to show its list
 		if !back {
 			next = CatchingUp

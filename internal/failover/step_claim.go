@@ -8,6 +8,10 @@ func (m *machine) leaderless() {
 	m.poll(p.RecordBusy)
 	due := s.NoLeader >= p.ClaimAfter+p.HeadStart ||
 		(s.WasLeader && s.PeerLost >= p.ClaimAfter && s.NoLeader >= p.Election)
+	if o.Blank {
+		m.blank()
+		return
+	}
 	s.Why = m.claimable()
 	switch {
 	case m.ordered():
@@ -39,6 +43,23 @@ func (m *machine) leaderless() {
 	// member asks as well: its etcd may be down because it was removed.
 	if s.ListAge >= p.ListEvery && (o.Peer || o.Etcd == EtcdAway) {
 		m.look()
+	}
+}
+
+// blank: there are no data at all. Without a record this is a new pair, and etcd may start. With one etcd must
+// not: it would be a member that the pair knows, without anything that this member once acknowledged. It returns as any loser,
+// once the other member leads alone (P12, P13).
+func (m *machine) blank() {
+	s := &m.s
+	s.Why = DiskBlank
+	switch s.RecStatus {
+	case Absent:
+		if m.do(Action{Kind: Release}) {
+			m.enter(Releasing)
+		}
+	case Readable:
+	default:
+		s.Why = s.RecStatus.Reason()
 	}
 }
 

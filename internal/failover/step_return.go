@@ -142,6 +142,8 @@ func (m *machine) unjoinable() Reason {
 		return Paused
 	case rec.Drain:
 		return Drained
+	case o.Blank && rec.Survivor.ID == 0:
+		return DiskBlank
 	case rec.Survivor.ID == 0 || rec.Survivor.ID == self:
 		return RemovedByHand
 	case rec.WholeGeneration == rec.Generation && (rec.WholeMembers[0] == self || rec.WholeMembers[1] == self):
@@ -266,6 +268,11 @@ func (m *machine) returnFails(why Reason) {
 	s := &m.s
 	s.NewID = 0
 	s.JoinWait = s.P.MinRun / 4
+	if s.Obs.Blank { // etcd must not start on nothing
+		m.enter(Lost)
+		s.Why = why
+		return
+	}
 	if s.Held {
 		s.Locked = s.Locked && why != LockFailed
 		m.enter(Fenced)

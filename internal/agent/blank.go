@@ -1,0 +1,70 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+
+	"go.uber.org/zap"
+
+	"twok/internal/etcdapi"
+	"twok/internal/etcdproc"
+	"twok/walsurgery"
+)
+
+// errUnmet: of the other member only the peer URLs are known, from etcd's flags.
+var errUnmet = errors.New("the other member's client URLs are not known yet")
+
+// holdBlank keeps an etcd of our own from starting on a data directory without a WAL until the core knows
+// that there is no record (a new pair). On a replaced disk etcd would be a voter that the pair knows, without anything
+// that this voter once acknowledged; it returns as a learner instead (P12, P13). In signal mode somebody else has
+// started etcd already.
+func (a *Agent) holdBlank(ctx context.Context) error {
+	if a.cfg.Etcd.Process().Mode != etcdproc.ModeSupervise {
+		return nil
+	}
+	if _, err := walsurgery.ReadMetadata(a.cfg.walDir()); !errors.Is(err, walsurgery.ErrNoWAL) {
+		return nil // there is one, readable or not
+	}
+	a.log.Info("the data directory holds no data: etcd starts when it is known whether this pair has a record", zap.String("data-dir", a.cfg.DataDir))
+	a.watch.blank.Store(true)
+	return a.cfg.Etcd.Stop(ctx)
+}
+
+// fromFlags learns from etcd's flags what a lost data directory cannot tell any more: who this member and the other one are.
+// w.mu is held.
+func (w *watcher) fromFlags(f etcdproc.Flags) {
+	if len(w.mem.site().PeerURLs) > 0 || len(f.Cluster) == 0 || w.obs.Member != 0 {
+		return
+	}
+	err := w.mem.setSite(func(s *siteInfo) bool {
+		s.Name, s.PeerURLs = f.Name, f.PeerURLs
+		for _, name := range slices.Sorted(maps.Keys(f.Cluster)) {
+			if name != f.Name && len(s.Other) < 8 {
+				s.Other = append(s.Other, etcdapi.Member{Name: name, PeerURLs: f.Cluster[name]})
+			}
+		}
+		return true
+	})
+	if err != nil {
+		w.log.Warn("addresses could not be stored", zap.Error(err))
+	}
+}
+
+// meet asks the other member's peer ports for its client URLs.
+func (a *Agent) meet(ctx context.Context) {
+	for _, m := range a.mem.site().Other {
+		for _, u := range m.PeerURLs {
+			ms, err := a.dialer.PeerMembers(ctx, u)
+			if err != nil {
+				a.log.Debug("the other member's peer port", zap.String("url", u), zap.Error(err))
+				continue
+			}
+			a.watch.mu.Lock()
+			a.watch.neighbours(ms)
+			a.watch.mu.Unlock()
+			return
+		}
+	}
+}
