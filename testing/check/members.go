@@ -24,10 +24,10 @@ func watch(r *Result, h history.History, opt Options) {
 	sites := slices.Sorted(maps.Keys(h.Watches))
 	streams := map[string]*stream{}
 	for _, s := range sites {
-		streams[s] = follow(r, s, h.Watches[s], newest, opt)
+		streams[s] = follow(r, h, s, newest, opt)
 		for i := range h.Ops {
 			o := &h.Ops[i]
-			if !o.Wrote() || streams[s].skipped(o.Revision) {
+			if !o.Wrote() || streams[s].skipped(o.Revision) || h.Final == nil && o.Revision > streams[s].last {
 				continue
 			}
 			for _, w := range o.Writes {
@@ -100,7 +100,8 @@ func (s *stream) find(rev int64, key string) (history.Event, bool) {
 
 // follow reads a stream and finds what is out of order or missing. Each revision changes
 // something, and the first one of an empty etcd's life is 2.
-func follow(r *Result, site string, events []history.Event, newest int64, opt Options) *stream {
+func follow(r *Result, h history.History, site string, newest int64, opt Options) *stream {
+	events := h.Watches[site]
 	s := &stream{at: map[int64][]history.Event{}, last: 1}
 	for _, e := range events {
 		if e.Compacted {
@@ -126,7 +127,9 @@ func follow(r *Result, site string, events []history.Event, newest int64, opt Op
 		s.at[e.Rev] = append(s.at[e.Rev], e)
 		s.last = max(s.last, e.Rev)
 	}
-	if s.last < newest {
+	if h.Final == nil && s.last < newest {
+		r.missing("the watch of %s was not waited for", site)
+	} else if s.last < newest {
 		r.bad("the watch of %s ends at revision %d; %d was acknowledged", site, s.last, newest)
 	}
 	return s

@@ -81,7 +81,11 @@ func disks() []Fault {
 			Run: func(ctx context.Context, s *Stage) error {
 				slow, stop := context.WithCancel(ctx)
 				defer stop()
-				delay := s.Between(20*time.Millisecond, 150*time.Millisecond)
+				// Longer than an election timeout and nobody leads for long; that is a fault of another kind.
+				delay := s.Between(5*time.Millisecond, 40*time.Millisecond)
+				if s.Options.Real {
+					delay *= 5
+				}
 				ended := make(chan error, 1)
 				go func() { ended <- s.slowFsync(slow, s.Target, delay) }()
 				err := do(ctx, func(ctx context.Context) error { return s.Writes(ctx, 30) }, now(s.CutLink),

@@ -30,6 +30,9 @@ type Result struct {
 	Moments []Moment      `json:"moments,omitempty"`
 	Claims  int           `json:"claims"` // won, as the traces show
 	Took    time.Duration `json:"took_ns"`
+	// Of Took: until the pair was whole, and from the clients' end to the last check.
+	Started time.Duration `json:"started_ns"`
+	Judged  time.Duration `json:"judged_ns"`
 	Dir     string        `json:"dir,omitempty"` // logs, traces, history
 	Etcd    string        `json:"etcd,omitempty"`
 }

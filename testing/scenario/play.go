@@ -102,6 +102,7 @@ func (p *play) note(format string, args ...any) {
 func (p *play) run(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.patience())
 	defer cancel()
+	begun := time.Now()
 	f := p.cell.Fault
 	o := cluster.Options{
 		Dir: p.dir, Twok: p.cfg.Twok, Minor: p.cell.Minor, Arbiter: p.cell.Arbiter, Mode: p.cell.Mode, Real: p.cfg.Real, V6: p.cfg.V6, Log: p.cfg.Log,
@@ -123,6 +124,7 @@ func (p *play) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	p.r.Started = time.Since(begun)
 	rec := history.NewRecorder()
 	p.started = rec.Start()
 	seed := p.cell.Seed(p.cfg.Seed)
@@ -139,6 +141,8 @@ func (p *play) run(ctx context.Context) error {
 	played := p.play(ctx, stage)
 	p.load.Stop()
 	p.note("the clients have stopped")
+	stopped := time.Now()
+	defer func() { p.r.Judged = time.Since(stopped) }()
 	var final *history.Final
 	if played == nil {
 		played = p.drain(ctx, rec)
