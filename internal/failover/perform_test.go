@@ -127,6 +127,9 @@ func (s *site) carry(a Action, e *Event) {
 		if s.locked {
 			e.Outcome, e.Data = Done, s.data(a.Index)
 		}
+		if s.locked && s.blank {
+			e.Data = Data{Problem: DiskBlank}
+		}
 	case Append:
 		e.Outcome = Failed
 		if s.locked && a.Term > d.term {
@@ -154,6 +157,10 @@ func (s *site) carry(a Action, e *Event) {
 			d.commit = len(d.log)
 		}
 	case Release:
+		if s.blank && s.etcd.id == 0 && w.ver != 0 {
+			w.violation("%s starts etcd on an empty disk, and there is a record", s.name)
+		}
+		s.blank = false
 		if s.locked || !d.running {
 			s.startEtcd()
 		}
@@ -210,7 +217,7 @@ func (s *site) list(o *site) List {
 		switch {
 		case m.ID == s.etcd.id && m.Learner:
 			l.Self = ListedLearner
-		case m.ID == s.etcd.id:
+		case m.ID == s.etcd.id, s.etcd.id == 0 && !m.Learner && slices.Equal(m.PeerURLs, s.url()):
 			l.Self = ListedVoter
 		case m.Learner && slices.Equal(m.PeerURLs, s.url()):
 			l.Leftover = m.ID

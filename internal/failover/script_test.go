@@ -85,7 +85,7 @@ func (w *world) command(cmd string, as []string) error {
 	}
 	s := w.site(arg(0))
 	needs := map[string]bool{"arbiter": true, "next": true, "hold": true, "carry": true, "go": true, "kill": true, "start": true, "crash": true,
-		"boot": true, "tail": true, "version": true, "blind": true, "snapshot": true, "restore": true, "dup": true, "prefer": true, "purge": true, "segments": true, "store": true}
+		"boot": true, "tail": true, "version": true, "blind": true, "snapshot": true, "restore": true, "dup": true, "prefer": true, "purge": true, "segments": true, "store": true, "wipe": true}
 	if needs[cmd] && s == nil {
 		return fmt.Errorf("%s: which agent?", cmd)
 	}
@@ -145,8 +145,15 @@ func (w *world) command(cmd string, as []string) error {
 		s.up, s.s = true, New(testParams, s.own)
 	case "crash":
 		s.etcd.running, s.etcd.leads, s.away = false, false, true
+	case "wipe": // the disk is replaced, and the agent's memory with it
+		s.kill()
+		s.own, s.seen, s.blank = Own{}, map[string]uint64{}, true
+		s.etcd = etcd{version: s.etcd.version, start: s.etcd.start + 1}
 	case "boot":
 		s.away = false
+		if s.blank {
+			return fmt.Errorf("the agent holds it")
+		}
 		s.startEtcd()
 	case "write":
 		fmt.Fprintf(&w.out, "%s\n", w.write(num(0)))
@@ -196,6 +203,9 @@ func (w *world) command(cmd string, as []string) error {
 		w.put(w.ver, next)
 	case "force": // twok arbiter claim --accept-data-loss
 		x := w.site(arg(0))
+		if x.etcd.id == 0 {
+			return fmt.Errorf("it has no ID")
+		}
 		w.put(w.ver, Force(w.rec, arbiter.Member{ID: x.etcd.id, Name: x.name}, "alice", "forced", Stamp{Nonce: fmt.Sprint("order", w.ver)}))
 	case "forge": // a claim in this member's name that its agent did not make
 		x := w.site(arg(0))

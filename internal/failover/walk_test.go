@@ -64,7 +64,7 @@ func TestRandomWalks(t *testing.T) {
 	}
 }
 
-// Forced claims at any time, for either member, and removals by hand: no two entries
+// Forced claims at any time, for either member, removals by hand, and replaced disks: no two entries
 // share an index and a term, no committed entry is overwritten where two members talk, each history loses nothing
 // that it acknowledged, and only one of them is left in the end.
 //
@@ -124,6 +124,9 @@ func walk(seed int64, quiet, force bool) (*world, []string) {
 		if force && r.Intn(8) == 0 {
 			if l := w.leader(); l != nil && w.joined() && l.other().alive() && r.Intn(4) == 0 {
 				do(fmt.Sprintf("remove %x", l.other().etcd.id))
+			} else if r.Intn(8) == 0 {
+				do("wipe " + s)
+				do("start " + s)
 			} else {
 				do("force " + s)
 			}

@@ -88,6 +88,7 @@ type site struct {
 	trust  StoreState
 	blind  bool // Obs knows nothing but the state of etcd
 	away   bool // etcd is not started by anything
+	blank  bool // the disk is new, and etcd is kept from starting on it
 
 	queue []Action
 	held  map[ActionKind]bool
@@ -398,7 +399,8 @@ func (s *site) obs() Obs {
 	o.Peer = w.link && s.other().alive()
 	o.Contact = o.Peer
 	o.Other, o.Store = s.other().etcd.id, s.trust
-	if s.blind {
+	o.Blank = s.blank
+	if s.blind || s.blank {
 		o.Member, o.Cluster, o.TokenRead, o.Token = 0, 0, false, Token{}
 	}
 	if !s.alive() {
