@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -121,14 +122,17 @@ func initError(err error) error {
 	}{
 		{bind.ErrBound, exitBound, "look at it with `twok arbiter show`; to move the pair, give --rebind, and --old-arbiter URL if the old record can be read"},
 		{bind.ErrTaken, exitTaken, "give each pair a key of its own; look at what is there with `twok arbiter show`"},
-		{bind.ErrNotAPair, exitNotAPair, "let the pair become whole first: etcdctl member list shows who is there"},
+		{bind.ErrNotAPair, exitNotAPair, "let the pair become whole first, and both members answer at the client URLs that they publish: etcdctl member list shows who is there"},
 		{bind.ErrNoLeader, exitNoLeader, "give the --client-url of a member of a running pair; the member that leads must be reachable under the client URL that it publishes"},
 	} {
 		if errors.Is(err, x.is) {
 			return hint(withCode(err, x.code), x.hint)
 		}
 	}
-	if c := arbiter.Class(err); c != arbiter.ErrUnknown {
+	// What the old record holds, or what a store said.
+	notARecord := func(e error) bool { return errors.Is(err, e) }
+	if slices.ContainsFunc([]error{arbiter.ErrEmpty, arbiter.ErrWhitespace, arbiter.ErrGarbage, arbiter.ErrForeign, arbiter.ErrFuture}, notARecord) ||
+		arbiter.Class(err) != arbiter.ErrUnknown {
 		return arbiterError(err)
 	}
 	return hint(err, "run it again: it goes on where it stopped; check that both members answer")

@@ -126,7 +126,10 @@ func (in *initer) find(ctx context.Context) error {
 	pair, ok := PairOf(in.list.Members)
 	switch {
 	case ok:
-		return fail(bothShow(ctx, in.Dialer, in.c, in.list, in.self, pair))
+		if err := bothShow(ctx, in.Dialer, in.c, in.list, in.self, pair); err != nil {
+			return fail(fmt.Errorf("%w that both answer: %w", ErrNotAPair, err))
+		}
+		return nil
 	case len(in.list.Members) == 1 && !in.list.Members[0].IsLearner:
 		in.alone = true
 		return nil
