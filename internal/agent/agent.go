@@ -75,6 +75,7 @@ func New(cfg Config) (*Agent, error) {
 		dialer: &etcdapi.Dialer{ClientTLS: cfg.ClientTLS, PeerTLS: cfg.PeerTLS, ClientRoots: cfg.ClientRoots, PeerRoots: cfg.PeerRoots},
 		events: make(chan failover.Event, 8),
 		trace:  newTracer(cfg.Trace),
+		checks: checks{phase: make(chan struct{}, 1)},
 	}
 	a.status.Store(&Status{Role: failover.Starting.String(), Unprotected: true, Reason: "starting"})
 	return a, nil
@@ -251,6 +252,9 @@ func (a *Agent) note(s failover.State, e failover.Event, next failover.State, li
 	st := statusOf(next, a.cfg.ArbiterName, a.cfg.Etcd.Process())
 	a.checks.onto(&st)
 	old := a.status.Swap(&st)
+	if s.Phase != next.Phase {
+		a.checks.wake()
+	}
 	if old.differs(st) {
 		f := a.log.Info
 		if st.Unprotected && !old.Unprotected && s.Phase != failover.Starting {

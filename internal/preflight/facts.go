@@ -92,6 +92,7 @@ type Etcd struct {
 	Alarm    bool // NOSPACE
 	Peer     error
 	Token    error // the token's key could not be read
+	HasToken bool  // it holds something
 }
 
 // Other is another voter.

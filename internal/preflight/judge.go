@@ -310,7 +310,7 @@ func record(f *Facts) Result {
 	a := f.Arbiter
 	why := a.Status.Reason()
 	switch {
-	case a.Status == failover.Absent && a.Assessed && a.Reason == failover.RecordMissing:
+	case a.Status == failover.Absent && f.Etcd.Err == nil && f.Etcd.Member != 0 && f.Etcd.Token == nil && !f.Etcd.HasToken:
 		return ok("none yet: the agent of the member that leads creates it")
 	case why != failover.None && a.ReadErr != nil:
 		return refuse(why.Remedy(), "%s: %v", why, a.ReadErr)

@@ -44,7 +44,7 @@ func fit() *Facts {
 			Process: etcdproc.Process{Mode: etcdproc.ModeSignal, Running: true, StartID: etcdproc.StartID{PID: 4711}},
 			Flags:   etcdproc.Flags{PreVote: true, DataDir: "/data", Election: time.Second}, Version: "3.6.16",
 		},
-		Etcd:   Etcd{Cluster: 0xc, Member: 0xa, Leader: 0xb, Voters: []string{"a", "b"}, Listed: true},
+		Etcd:   Etcd{Cluster: 0xc, Member: 0xa, Leader: 0xb, Voters: []string{"a", "b"}, Listed: true, HasToken: true},
 		Other:  []Other{{Name: "b", Version: "3.6.15"}},
 		Client: Certificates{TLS: true, Own: &own, Served: []Certificate{cert("https://10.0.0.1:2379", true), cert("https://10.0.0.2:2379", false)}},
 		Peer:   Certificates{TLS: true, Own: &peer, Served: []Certificate{cert("https://10.0.0.1:2380", true), cert("https://10.0.0.2:2380", false)}},
@@ -174,7 +174,7 @@ var wrong = []struct {
 	{"circularity not asked", func(f *Facts) { f.Arbiter.Asked = false }, "arbiter-circular", Refused, "not checked", "", ""},
 	{"store beside a member", func(f *Facts) { f.Arbiter.SharedHost = "the other member" }, "arbiter-circular", Warning, "host of the other member", "third place", ""},
 	{"no record yet", func(f *Facts) {
-		f.Arbiter.Status, f.Arbiter.Armed, f.Arbiter.Reason = failover.Absent, false, failover.RecordMissing
+		f.Arbiter.Status, f.Arbiter.Armed, f.Arbiter.Reason, f.Etcd.HasToken = failover.Absent, false, failover.RecordMissing, false
 	}, "record", OK, "none yet", "", "token"},
 	{"record gone", func(f *Facts) {
 		f.Arbiter.Status, f.Arbiter.Armed, f.Arbiter.Reason = failover.Absent, false, failover.RecordAbsent

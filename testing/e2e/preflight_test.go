@@ -211,8 +211,8 @@ func TestCheckBeforeAgents(t *testing.T) {
 	p.must(l.Close())
 	p.refuses("a", map[string]string{"timing": "election timeout 200ms"}, "--election-timeout", "100ms", "--claim-after", "300ms")
 	nginx := arbitertest.StartNginx(t)
-	p.refuses("a", map[string]string{"arbiter-probe": "store-untrusted", "token": "store-untrusted", "record": "record-absent"}, "--arbiter", "http://"+nginx.Addr+"/pair")
-	p.refuses("b", map[string]string{"arbiter-circular": "stands on the pair itself", "token": "store-untrusted", "record": "record-absent"},
+	p.refuses("a", map[string]string{"arbiter-probe": "store-untrusted", "token": "store-untrusted"}, "--arbiter", "http://"+nginx.Addr+"/pair")
+	p.refuses("b", map[string]string{"arbiter-circular": "stands on the pair itself", "token": "store-untrusted"},
 		"--arbiter", "etcd://"+strings.TrimPrefix(p.Site("a").ClientURL, "http://")+"/pair")
 	p.refuses("a", map[string]string{"arbiter-probe": "connection refused", "token": "store-not-tried", "record": "arbiter-unavailable"},
 		"--arbiter", "http://"+arbitertest.FreePort()+"/pair")
