@@ -31,6 +31,7 @@ import (
 // the agents use expires and is renewed in files, as it is in the field.
 type backing struct {
 	kind string
+	dir  string           // its data and log
 	reg  arbiter.Register // of the test, past the link
 	link *badLink
 	// kill and start are the store's process.
@@ -66,7 +67,7 @@ func back(t *testing.T, kind string) *backing {
 			t.Error(err)
 		}
 	})
-	b := &backing{kind: kind}
+	b := &backing{kind: kind, dir: dir}
 	map[string]func(*testing.T, string){"http": b.http, "s3": b.s3, "etcd": b.etcd, "configmap": b.configmap}[kind](t, dir)
 	return b
 }
