@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"slices"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -75,22 +77,62 @@ func (a *Agent) circular(ctx context.Context, as, cluster uint64) error {
 	return err
 }
 
-// sharedHost says whose host the arbiter's store is on; empty: nobody's, or all are on one machine, as in a test.
+// sharedHost says whose host the arbiter's store is on; empty: nobody's, as far as names tell, or all are on
+// one machine, as in a test.
 func (a *Agent) sharedHost() string {
-	host := a.cfg.ArbiterHost
-	if host == "" || host == "localhost" || net.ParseIP(host).IsLoopback() {
+	if a.cfg.ArbiterHost == "" {
 		return ""
 	}
 	s := a.mem.site()
+	ctx, cancel := context.WithTimeout(context.Background(), lookupDeadline)
+	defer cancel()
+	return sharedHost(a.cfg.ArbiterHost, append([]string{a.cfg.ClientURL, a.cfg.PeerURL}, s.PeerURLs...), others(s), func(host string) []string {
+		addrs, err := net.DefaultResolver.LookupHost(ctx, host)
+		if err != nil {
+			return nil // for a warning the names have to do
+		}
+		return addrs
+	})
+}
+
+// lookupDeadline is for all names together.
+const lookupDeadline = 300 * time.Millisecond
+
+func sharedHost(store string, own, other []string, lookup func(host string) []string) string {
+	known := map[string][]string{}
+	addrs := func(host string) []string {
+		if net.ParseIP(host) != nil {
+			return []string{host}
+		}
+		if _, ok := known[host]; !ok {
+			known[host] = append(lookup(host), host)
+		}
+		return known[host]
+	}
+	loopback := func(host string) bool { return host == "localhost" || net.ParseIP(host).IsLoopback() }
+	far := false // somebody is reached from elsewhere
 	for _, m := range []struct {
 		name string
 		urls []string
-	}{{"this member", append([]string{a.cfg.ClientURL, a.cfg.PeerURL}, s.PeerURLs...)}, {"the other member", others(s)}} {
+	}{{"this member", own}, {"the other member", other}} {
 		for _, raw := range m.urls {
-			if u, err := url.Parse(raw); err == nil && u.Hostname() == host {
-				return m.name
+			u, err := url.Parse(raw)
+			if err != nil || loopback(u.Hostname()) || u.Hostname() == "" {
+				continue
+			}
+			far = true
+			if loopback(store) {
+				continue
+			}
+			for _, x := range addrs(u.Hostname()) {
+				if slices.Contains(addrs(store), x) && !loopback(x) {
+					return m.name
+				}
 			}
 		}
+	}
+	if far && loopback(store) {
+		return "this member"
 	}
 	return ""
 }

@@ -39,9 +39,17 @@ func run(ctx context.Context, args []string) error {
 	cuts := fs.String("cuts", strings.Join(kinds, ","), "`kinds` of cut")
 	rounds := fs.Int("rounds", 1, "`rounds` of each")
 	more := fs.String("demo", "", "more `flags` for twok demo")
+	arbiter := fs.String("arbiter", "", "`URL` of the record, which must be absent: for one version and one cut")
 	rest := fs.Duration("rest", 0, "measure the agents of a whole pair at rest for this `time` instead")
 	if err := fs.Parse(args); err != nil {
 		return err
+	}
+	flags := strings.Fields(*more)
+	if *arbiter != "" {
+		if strings.Contains(*versions+*cuts, ",") {
+			return errors.New("--arbiter takes one version and one cut: each run needs a record of its own")
+		}
+		flags = append(flags, "--arbiter", *arbiter)
 	}
 	if *rest > 0 {
 		return atRest(ctx, *twok, strings.Split(*versions, ","), *rest)
@@ -52,7 +60,7 @@ func run(ctx context.Context, args []string) error {
 	failed := 0
 	for _, v := range strings.Split(*versions, ",") {
 		for _, c := range strings.Split(*cuts, ",") {
-			if err := one(ctx, *twok, v, c, *rounds, strings.Fields(*more)); err != nil {
+			if err := one(ctx, *twok, v, c, *rounds, flags); err != nil {
 				failed++
 				fmt.Printf("%-8s  %-20s FAILED: %v\n", v, c, err)
 			}
