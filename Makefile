@@ -15,8 +15,10 @@ TEST_TIMEOUT ?= 20m
 TEST_FLAGS ?=
 BENCH_ROUNDS ?= 20
 FOR ?= 60m
+HOURS ?= 1
+SAFETY ?=
 
-.PHONY: build tools demo demo-s3 demo-etcd demo-configmap test test-kubernetes matrix bench lint rules proof proof-long mutants clean FORCE
+.PHONY: build tools demo demo-s3 demo-etcd demo-configmap test test-kubernetes matrix bench lint rules proof proof-long mutants test-safety soak replay clean FORCE
 
 build: bin/twok
 
@@ -69,6 +71,21 @@ proof-long: ## make proof-long FOR=60m; totals add up in bin/proof
 
 mutants: ## the core, changed in one place at a time: each change is noticed by a test or explained
 	@nice go run ./testing/mutants $(MUTANTS)
+
+bin/scenario: FORCE
+	@go build -o $@ ./testing/scenario/cmd >&2
+
+# exec, so that a signal reaches the program and not make's shell.
+test-safety: bin/twok bin/scenario ## faults on real pairs in network namespaces, checked for lost writes; ten minutes, as root (docs/harness.md)
+	@TWOK_SAFETY=1 go test -count=1 ./testing/network
+	@exec bin/scenario --twok bin/twok $(SAFETY)
+
+soak: bin/twok bin/scenario ## make soak HOURS=1.5: the whole matrix in random order, until the first scenario that is not green
+	@mkdir -p testing/soak
+	@exec bin/scenario --twok bin/twok --for $(HOURS)h --until-red --totals testing/soak/totals.jsonl $(SAFETY)
+
+replay: bin/scenario ## make replay DIR=bin/safety/RUN/SCENARIO: its checks again
+	@exec bin/scenario --replay $(DIR)
 
 clean: ## the cache of tools stays
 	rm -rf bin

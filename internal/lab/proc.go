@@ -161,12 +161,19 @@ func dying(dir string) bool {
 // that none can react to another's death, and waits until they are gone.
 func (p *procs) kill(site string) error {
 	deadline := time.Now().Add(10 * time.Second)
+	sent := map[int]bool{}
 	for {
 		pids, err := p.marked(site)
 		if err != nil {
 			return err
 		}
-		if len(pids) == 0 {
+		for pid := range sent {
+			// On its way out a process has no environment any more, and is not dead yet.
+			if dying(filepath.Join("/proc", strconv.Itoa(pid))) {
+				delete(sent, pid)
+			}
+		}
+		if len(pids) == 0 && len(sent) == 0 {
 			return nil
 		}
 		if time.Now().After(deadline) {
@@ -174,6 +181,7 @@ func (p *procs) kill(site string) error {
 		}
 		for _, s := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGKILL} {
 			for _, pid := range pids {
+				sent[pid] = true
 				if err := syscall.Kill(pid, s); err != nil && !errors.Is(err, syscall.ESRCH) {
 					return fmt.Errorf("send %s to process %d: %w", s, pid, err)
 				}

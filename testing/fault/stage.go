@@ -82,7 +82,7 @@ func (s *Stage) Resumes(ctx context.Context) error {
 		return fmt.Errorf("wait for the first write: %w", err)
 	}
 	s.Note("writes are acknowledged again")
-	return s.Writes(ctx, 50)
+	return s.Writes(ctx, 80)
 }
 
 // Silence waits for d. A write that began in it and was acknowledged is an error: nobody may write.

@@ -187,3 +187,35 @@ func (r *Run) Save(dir string) error {
 	return errors.Join(os.WriteFile(filepath.Join(dir, textFile), []byte(b.String()), 0o644),
 		os.WriteFile(filepath.Join(dir, jsonFile), append(data, '\n'), 0o644))
 }
+
+// AppendTotals adds a line with the run's totals to a file, which is created if needed.
+func (r *Run) AppendTotals(path string) (err error) {
+	var red []string
+	for _, x := range r.Results {
+		if !x.OK() {
+			red = append(red, x.Name)
+		}
+	}
+	line, err := json.Marshal(struct {
+		Started time.Time      `json:"started"`
+		Seconds float64        `json:"seconds"`
+		Seed    uint64         `json:"seed"`
+		Planned int            `json:"planned"`
+		Ran     int            `json:"ran"`
+		Red     []string       `json:"red"`
+		Claims  int            `json:"claims"`
+		Ops     int            `json:"operations"`
+		Acked   int            `json:"acknowledged_writes"`
+		Unknown int            `json:"unknown"`
+		ByFault map[string]int `json:"by_fault"`
+	}{r.Started.UTC(), r.Seconds, r.Seed, len(r.Planned), r.Ran, red, r.Claims, r.Ops, r.Acked, r.Unknown, r.ByFault})
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(line, '\n'))
+	return errors.Join(err, f.Close())
+}

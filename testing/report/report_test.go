@@ -80,3 +80,29 @@ func TestSave(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Each run adds a line of its own.
+//
+// Rules: none (the harness).
+func TestAppendTotals(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "totals.jsonl")
+	for range 2 {
+		r := Run{Planned: []string{"x/1"}, Results: []Result{green("x/1"), {Name: "y/2"}}, Seed: 9}
+		r.Sum()
+		if err := r.AppendTotals(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(string(data)), "\n")
+	var got struct {
+		Seed uint64
+		Red  []string
+	}
+	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &got); err != nil || len(lines) != 2 || got.Seed != 9 || len(got.Red) != 1 {
+		t.Errorf("%s: %v", data, err)
+	}
+}

@@ -146,6 +146,7 @@ func (p *play) run(ctx context.Context) error {
 	var final *history.Final
 	if played == nil {
 		played = p.drain(ctx, rec)
+		p.load.StopWatches() // an etcd that is asked to end waits for them
 		var cerr error
 		final, cerr = p.c.Collect(ctx)
 		if cerr != nil {
@@ -173,7 +174,7 @@ func (p *play) run(ctx context.Context) error {
 func (p *play) play(ctx context.Context, s *fault.Stage) (err error) {
 	everywhere := func() error {
 		for _, site := range lab.Sites {
-			if err := s.WritesAt(ctx, site, 20); err != nil {
+			if err := s.WritesAt(ctx, site, 30); err != nil {
 				return fmt.Errorf("writes at %s: %w", site, err)
 			}
 		}

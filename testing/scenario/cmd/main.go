@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -30,10 +31,11 @@ func main() {
 }
 
 type flags struct {
-	sel, dir, twok, failpoints, replay string
-	seed                               uint64
-	rounds                             int
-	list, real, v6, keep, untilRed     bool
+	sel, dir, twok, failpoints, replay, totals string
+	seed                                       uint64
+	rounds                                     int
+	soak                                       time.Duration
+	list, real, v6, keep, untilRed             bool
 }
 
 func start() (status int, err error) {
@@ -46,6 +48,8 @@ func start() (status int, err error) {
 	fs.StringVar(&f.failpoints, "twok-failpoints", "", "the `program` built with -tags failpoints; by default it is built")
 	fs.Uint64Var(&f.seed, "seed", 0, "the run's seed; 0: a random one")
 	fs.IntVar(&f.rounds, "rounds", 1, "play all cells so often, each round with its own seed")
+	fs.DurationVar(&f.soak, "for", 0, "play cells in random order, each with a seed of its own, until this `time` is over; without --select of all but those with an apiserver")
+	fs.StringVar(&f.totals, "totals", "", "append the run's totals to this `file`, a JSON object a line")
 	fs.BoolVar(&f.real, "real", false, "etcd's own timing and the agents' own claim-after")
 	fs.BoolVar(&f.v6, "v6", false, "IPv6 between the sites")
 	fs.BoolVar(&f.keep, "keep", false, "keep the data directories of green scenarios")
@@ -70,9 +74,13 @@ func start() (status int, err error) {
 			return 2, err
 		}
 	}
+	if f.soak > 0 && f.sel == "" {
+		cells = slices.DeleteFunc(scenario.Matrix(), func(c scenario.Cell) bool { return c.Arbiter == "configmap" })
+	}
 	if cluster.Proxy() && f.sel == "" {
+		all := len(cells)
 		cells = scenario.Possible(cells)
-		fmt.Printf("TWOK_HARNESS=proxy: %d of %d scenarios, those that need no namespaces\n", len(cells), len(scenario.Default()))
+		fmt.Printf("TWOK_HARNESS=proxy: %d of %d scenarios, those that need no namespaces\n", len(cells), all)
 	}
 	if f.list {
 		for _, c := range cells {
@@ -134,14 +142,20 @@ func play(ctx context.Context, f flags, cells []scenario.Cell) (status int, err 
 		defer os.Remove(*b.to)
 	}
 	run := &report.Run{Command: os.Args, Seed: f.seed, Started: time.Now()}
-	for round := range f.rounds {
-		for _, c := range cells {
-			run.Planned = append(run.Planned, roundName(c, round))
+	if f.soak > 0 {
+		f.rounds = 1 << 30
+		rng := rand.New(rand.NewPCG(f.seed, 0))
+		rng.Shuffle(len(cells), func(i, j int) { cells[i], cells[j] = cells[j], cells[i] })
+		fmt.Printf("%d cells in random order for %s, seed %d, in %s\n", len(cells), f.soak, f.seed, dir)
+	} else {
+		for round := range f.rounds {
+			for _, c := range cells {
+				run.Planned = append(run.Planned, roundName(c, round))
+			}
 		}
+		fmt.Printf("%d scenarios, seed %d, in %s\n", len(run.Planned), f.seed, dir)
 	}
-	fmt.Printf("%d scenarios, seed %d, in %s\n", len(run.Planned), f.seed, dir)
-	red := false
-	for round := range f.rounds {
+	for round, over := 0, false; round < f.rounds && !over; round++ {
 		cfg := cfg
 		cfg.Seed += uint64(round)
 		if round > 0 {
@@ -151,22 +165,30 @@ func play(ctx context.Context, f flags, cells []scenario.Cell) (status int, err 
 			}
 		}
 		for _, c := range cells {
-			if ctx.Err() != nil || red && f.untilRed {
+			if over = ctx.Err() != nil || f.soak > 0 && time.Since(run.Started) > f.soak; over {
 				break
+			}
+			if f.soak > 0 {
+				run.Planned = append(run.Planned, roundName(c, round))
 			}
 			r := scenario.Play(ctx, c, cfg)
 			if r.Name = roundName(c, round); ctx.Err() != nil {
 				break // it was interrupted, and counts as not run
 			}
-			red = red || !r.OK()
 			run.Results = append(run.Results, r)
 			fmt.Println(r.Line())
+			if over = f.untilRed && !r.OK(); over {
+				break
+			}
 		}
 	}
 	run.Seconds = time.Since(run.Started).Seconds()
 	run.Sum()
 	fmt.Println(strings.Repeat("-", 72))
 	err = errors.Join(run.Text(os.Stdout), run.Save(dir))
+	if f.totals != "" {
+		err = errors.Join(err, run.AppendTotals(f.totals))
+	}
 	if err != nil || !run.OK() {
 		return 1, err
 	}
