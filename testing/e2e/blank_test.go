@@ -7,22 +7,33 @@ import (
 	"twok/internal/lab"
 )
 
-// TestBlankDisk: the loser's disk is replaced, the agent's own memory with it. It returns by itself, with the flags
-// that its etcd always had: as a new member with an empty log, not as the voter that it was.
+// TestBlankDisk: the loser's disk is replaced, the agent's own memory with it: while the survivor leads alone, or before
+// it claimed. The member returns by itself, with the flags that its etcd always had: as a new member with an empty log, not as
+// the voter that it was.
 // Rules: P12, P13; F13.
 func TestBlankDisk(t *testing.T) {
-	for _, minor := range []string{"3.5", "3.6", "3.7"} {
-		t.Run(minor, func(t *testing.T) {
-			p := start(t, minor)
+	for _, c := range []struct {
+		minor   string
+		claimed bool
+	}{{"3.5", true}, {"3.6", false}, {"3.7", true}, {"3.5", false}, {"3.6", true}, {"3.7", false}} {
+		name := c.minor + "/" + map[bool]string{true: "after the claim", false: "before the claim"}[c.claimed]
+		t.Run(name, func(t *testing.T) {
+			if !full && (c.minor == "3.5") == c.claimed {
+				t.Skip("with TWOK_E2E=full")
+			}
+			p := start(t, c.minor)
 			p.untraced = "the model's disks are not replaced"
 			survivor := p.leader()
 			loser := lab.Other(survivor)
 			old := p.walID(loser)
 			p.must(p.Site(loser).Kill())
-			p.written("the survivor leads alone")
-			p.role(survivor, "alone")
+			if c.claimed {
+				p.written("the survivor leads alone")
+				p.role(survivor, "alone")
+			}
 			p.must(os.RemoveAll(p.Site(loser).DataDir))
 			p.must(p.Site(loser).Start())
+			p.written("the survivor leads")
 			rec := p.wholeAndAudited()
 			if id := p.walID(loser); id == old {
 				t.Errorf("the member came back as %x, which it was", id)
@@ -30,11 +41,33 @@ func TestBlankDisk(t *testing.T) {
 			if rec.Survivor.Name != survivor {
 				t.Errorf("the record names %q", rec.Survivor.Name)
 			}
-			// It is a full member: the next failover may be its own.
+			// It is a full member: the next failover is its own.
 			p.must(p.Site(survivor).Kill())
 			p.written("the returned member leads alone")
 			p.must(p.Site(survivor).Start())
 			p.wholeAndAudited()
 		})
 	}
+}
+
+// TestBlankDiskWithoutArbiter: whether there is a record is not known, so etcd is not started on an empty disk, and
+// the agent says why; with the arbiter back it goes on.
+// Rules: P3, P11; F13.
+func TestBlankDiskWithoutArbiter(t *testing.T) {
+	p := prepare(t, "3.6")
+	p.untraced = "nothing happens before the record is known"
+	for _, name := range lab.Sites {
+		p.must(p.Site(name).Start())
+	}
+	p.reason("a", "arbiter-unavailable")
+	p.reason("b", "arbiter-unavailable")
+	for _, name := range lab.Sites {
+		if pid, err := p.Site(name).EtcdPID(); err == nil && pid != 0 {
+			t.Errorf("etcd of %s runs as %d", name, pid)
+		}
+	}
+	p.must(p.StartArbiter(p.within()))
+	p.whole()
+	p.write()
+	p.audit()
 }
