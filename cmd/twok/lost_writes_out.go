@@ -87,6 +87,7 @@ type (
 		Status    string     `json:"status"` // not-compared, lost, same, superseded
 		Certainty string     `json:"certainty"`
 		Perhaps   bool       `json:"may_predate_fork"`
+		Presumed  bool       `json:"deleted_by_what_is_unknown"`
 		Internal  bool       `json:"internal"`
 	}
 	lostLease struct {
@@ -101,8 +102,8 @@ type (
 		Certainty string `json:"certainty"`
 	}
 	lostUnknown struct {
-		Revision int64  `json:"revision"`
-		Index    uint64 `json:"index,omitempty"`
+		Revision int64  `json:"revision,omitempty"`
+		Index    uint64 `json:"index"`
 		What     string `json:"what"`
 	}
 )
@@ -180,7 +181,7 @@ func changeOf(c lostwrites.Change) (lostChange, error) {
 
 func keyOf(k lostwrites.Key) (lostKey, error) {
 	out := lostKey{Key: k.Key, KeyText: printableText(k.Key), Changes: k.Changes, Revision: k.Revision, Status: k.Status.String(),
-		Certainty: k.Certainty.String(), Perhaps: k.Perhaps, Internal: k.Internal}
+		Certainty: k.Certainty.String(), Perhaps: k.Perhaps, Presumed: k.Presumed, Internal: k.Internal}
 	var err error
 	if out.AtFork, err = stateOf(k.AtFork); err != nil {
 		return out, err
@@ -322,10 +323,10 @@ func lostTable(out io.Writer, l *lostwrites.Listing) error {
 		fmt.Fprintf(w, "%d.%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", c.Revision, c.Sub, entry, lostwrites.Show(c.Key, 60), old, value, lease, sure, now)
 	}
 	if len(l.Unknown) > 0 {
-		fmt.Fprintf(w, "\nNOT KNOWN ANY MORE (compacted)\nREVISION\tENTRY\tWHAT\n")
+		fmt.Fprintf(w, "\nNOT KNOWN ANY MORE (compacted)\nENTRY\tREVISION\tWHAT\n")
 	}
 	for _, u := range l.Unknown {
-		fmt.Fprintf(w, "%d\t%d\t%s\n", u.Revision, u.Index, u.What)
+		fmt.Fprintf(w, "%d\t%s\t%s\n", u.Index, map[bool]string{true: "-", false: fmt.Sprint(u.Revision)}[u.Revision == 0], u.What)
 	}
 	if len(l.Events) > 0 {
 		fmt.Fprintf(w, "\nBESIDE KEYS\nENTRY\tWHAT\t\tCOMMITTED\n")

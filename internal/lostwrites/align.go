@@ -1,7 +1,6 @@
 package lostwrites
 
 import (
-	"bytes"
 	"cmp"
 	"hash/maphash"
 	"slices"
@@ -18,180 +17,9 @@ type boundary struct {
 	lo, hi int64
 	// madeBy is the entry that made a revision, where the log says it without a doubt.
 	madeBy map[int64]uint64
-	broken bool // log and database do not fit together
-}
-
-// operation is one that an entry may have carried out: a put, the deletion of a range, or, both being
-// nil, that of a lease's keys.
-type operation struct {
-	put    *pb.PutRequest
-	remove *pb.DeleteRangeRequest
-	lease  int64
-}
-
-// outcome is what an entry may have done: one of the paths, or nothing.
-type outcome struct {
-	paths   [][]operation
-	any     bool // anything
-	nothing bool
-}
-
-const maxPaths = 64
-
-// outcomes tells what a request may have done without knowing the state that it met. refusable says that
-// permissions or alarms may have stood in the way.
-func outcomes(r *pb.InternalRaftRequest, err error, refusable bool) outcome {
-	switch {
-	case err != nil:
-		return outcome{any: true, nothing: true}
-	case r.GetPut() != nil:
-		return outcome{paths: [][]operation{{{put: r.Put}}}, nothing: refusable || conditional(r.Put)}
-	case r.GetDeleteRange() != nil:
-		return outcome{paths: [][]operation{{{remove: r.DeleteRange}}}, nothing: true}
-	case r.GetLeaseRevoke() != nil:
-		return outcome{paths: [][]operation{{{lease: r.LeaseRevoke.ID}}}, nothing: true}
-	case r.GetTxn() != nil:
-		o := outcome{nothing: refusable}
-		if o.paths = o.txn(r.Txn); len(o.paths) > maxPaths {
-			return outcome{any: true, nothing: true}
-		}
-		o.paths = slices.DeleteFunc(o.paths, func(p []operation) bool {
-			if !slices.ContainsFunc(p, func(op operation) bool { return op.put != nil }) {
-				o.nothing = true
-			}
-			return len(p) == 0
-		})
-		return o
-	}
-	return outcome{nothing: true}
-}
-
-// conditional puts may be refused by what is in the key space.
-func conditional(p *pb.PutRequest) bool { return p.Lease != 0 || p.IgnoreValue || p.IgnoreLease }
-
-// txn lists the ways through a transaction, up to a few more than maxPaths.
-func (o *outcome) txn(t *pb.TxnRequest) [][]operation {
-	var out [][]operation
-	for i, ops := range [][]*pb.RequestOp{t.Success, t.Failure} {
-		if i == 1 && len(t.Compare) == 0 {
-			break // it succeeds
-		}
-		ways := [][]operation{nil}
-		for _, op := range ops {
-			more := [][]operation{nil}
-			switch q := op.Request.(type) {
-			case *pb.RequestOp_RequestPut:
-				o.nothing = o.nothing || conditional(q.RequestPut)
-				more = [][]operation{{{put: q.RequestPut}}}
-			case *pb.RequestOp_RequestDeleteRange:
-				more = [][]operation{{{remove: q.RequestDeleteRange}}}
-			case *pb.RequestOp_RequestRange:
-				o.nothing = o.nothing || q.RequestRange.GetRevision() != 0
-			case *pb.RequestOp_RequestTxn:
-				more = o.txn(q.RequestTxn)
-			}
-			var next [][]operation
-			for _, w := range ways {
-				for _, m := range more {
-					if len(next) <= maxPaths {
-						next = append(next, slices.Concat(w, m))
-					}
-				}
-			}
-			ways = next
-		}
-		out = append(out, ways...)
-	}
-	return out[:min(len(out), maxPaths+1)]
-}
-
-// group are the changes of one main revision that the database still has.
-func (d *dir) group(main int64) []revision {
-	i, _ := slices.BinarySearchFunc(d.revs, main, func(r revision, m int64) int { return cmp.Compare(r.main, m) })
-	j := i
-	for j < len(d.revs) && d.revs[j].main == main {
-		j++
-	}
-	return d.revs[i:j]
-}
-
-// made says whether an entry may have made a main revision.
-func (d *dir) made(o outcome, main int64) (bool, error) {
-	group := d.group(main)
-	switch {
-	case main <= 1 || len(group) == 0 && main > d.compacted:
-		return false, nil
-	case o.any:
-		return true, nil
-	}
-	for _, p := range o.paths {
-		if ok, err := d.follows(p, group, main > d.compacted); ok || err != nil {
-			return ok, err
-		}
-	}
-	return false, nil
-}
-
-// follows says whether the changes are what the operations make, in their order; if they are not all there
-// any more, whether each of them is.
-func (d *dir) follows(path []operation, group []revision, whole bool) (bool, error) {
-	if !whole {
-		for _, r := range group {
-			ok := false
-			for _, op := range path {
-				m, err := d.matches(op, r)
-				if err != nil {
-					return false, err
-				}
-				ok = ok || m
-			}
-			if !ok {
-				return false, nil
-			}
-		}
-		return true, nil
-	}
-	at := 0
-	for _, op := range path {
-		for at < len(group) {
-			ok, err := d.matches(op, group[at])
-			if err != nil {
-				return false, err
-			}
-			if !ok {
-				break
-			}
-			at++
-			if op.put != nil {
-				break
-			}
-		}
-		if op.put != nil && (at == 0 || group[at-1].tomb || group[at-1].key != string(op.put.Key)) {
-			return false, nil
-		}
-	}
-	return at == len(group) && at > 0, nil
-}
-
-func (d *dir) matches(op operation, r revision) (bool, error) {
-	switch {
-	case op.put == nil && op.remove == nil:
-		if !r.tomb {
-			return false, nil
-		}
-		before := d.before(r.key, r.main)
-		return !before.Exists || before.Lease == op.lease, nil
-	case op.put == nil:
-		return r.tomb && within(r.key, op.remove.Key, op.remove.RangeEnd), nil
-	case r.tomb || r.key != string(op.put.Key) || !op.put.IgnoreLease && r.lease != op.put.Lease:
-		return false, nil
-	case op.put.IgnoreValue:
-		return true, nil
-	case r.value.n != len(op.put.Value):
-		return false, nil
-	}
-	v, err := r.value.Bytes()
-	return bytes.Equal(v, op.put.Value), err
+	// doubtful are entries that may have made a revision of which nothing is left, or none.
+	doubtful []uint64
+	broken   bool // log and database do not fit together
 }
 
 // refusable says whether permissions or alarms may have made etcd refuse entries of this log.
@@ -211,6 +39,47 @@ func (d *dir) refusable() bool {
 	return false
 }
 
+// names collects the revisions that transactions name as a key's mod revision, as Kubernetes does: a client knows it only from a
+// reply. That tells who made a revision of which the database has nothing left.
+func (d *dir) names(first uint64) {
+	d.named = map[int64]map[string]bool{}
+	var txn func(t *pb.TxnRequest)
+	txn = func(t *pb.TxnRequest) {
+		for _, c := range t.Compare {
+			if rev := c.GetModRevision(); c.Target == pb.Compare_MOD && c.Result == pb.Compare_EQUAL && rev > 1 && rev <= d.compacted && len(c.RangeEnd) == 0 {
+				if d.named[rev] == nil {
+					d.named[rev] = map[string]bool{}
+				}
+				d.named[rev][string(c.Key)] = true
+			}
+		}
+		for _, ops := range [][]*pb.RequestOp{t.Success, t.Failure} {
+			for _, op := range ops {
+				if n := op.GetRequestTxn(); n != nil {
+					txn(n)
+				}
+			}
+		}
+	}
+	for e := range d.log.From(first) {
+		if e.Kind != walsurgery.KindNormal {
+			continue
+		}
+		if r, err := member.DecodeRequest(e.Data); err == nil && r.GetTxn() != nil {
+			txn(r.Txn)
+		}
+	}
+	d.namesOf = map[string][]int64{}
+	for rev, keys := range d.named {
+		for key := range keys {
+			d.namesOf[key] = append(d.namesOf[key], rev)
+		}
+	}
+	for _, revs := range d.namesOf {
+		slices.Sort(revs)
+	}
+}
+
 // maxStates bounds how many revisions are followed at one entry.
 const maxStates = 512
 
@@ -219,6 +88,21 @@ const maxStates = 512
 // revision is known. Each entry makes one revision or none. floor is a revision
 // that is surely older, for where the log does not tell.
 func (d *dir) align(fork uint64, floor int64) (boundary, error) {
+	b, err := d.lay(fork, floor)
+	if err != nil || b.broken || len(b.doubtful) == 0 {
+		return b, err
+	}
+	// Where the fork is does not rest on names, which a client may have made up; who made what of the rest does.
+	d.names(d.sum.First.Index)
+	defer func() { d.named, d.namesOf = nil, nil }()
+	n, err := d.lay(fork, floor)
+	if err == nil && !n.broken && n.lo >= b.lo && n.hi <= b.hi {
+		b.madeBy, b.doubtful = n.madeBy, n.doubtful
+	}
+	return b, err
+}
+
+func (d *dir) lay(fork uint64, floor int64) (boundary, error) {
 	first := d.sum.First.Index
 	b := boundary{lo: floor, hi: d.newest, madeBy: map[int64]uint64{}}
 	if first == 0 || first > d.applied {
@@ -293,8 +177,13 @@ func (d *dir) align(fork uint64, floor int64) (boundary, error) {
 		if len(next) == 0 {
 			return boundary{lo: floor, hi: d.newest, broken: true}, nil
 		}
-		if len(reach) == 1 && len(next) == 1 && next[0] == reach[0]+1 {
-			b.madeBy[next[0]] = first + uint64(i)
+		switch index := first + uint64(i); {
+		case len(reach) == 1 && len(next) == 1 && next[0] == reach[0]+1:
+			b.madeBy[next[0]] = index
+		case index >= fork && slices.ContainsFunc(next, func(r int64) bool {
+			return slices.Contains(reach, r-1) && slices.Contains(steps[i], r) && r <= d.compacted && len(d.group(r)) == 0
+		}):
+			b.doubtful = append(b.doubtful, index)
 		}
 		reach = next
 	}
@@ -382,7 +271,7 @@ func (d *dir) earliest(first uint64, refusable bool) (map[int64]uint64, error) {
 			return nil
 		}
 		for _, p := range o.paths {
-			for _, op := range p {
+			for _, op := range p.ops {
 				var err error
 				switch {
 				case op.put != nil && op.put.IgnoreValue:

@@ -3,8 +3,10 @@ package lostwrites
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -39,8 +41,8 @@ type Current struct {
 	Revision           int64  // of the key space when it was read
 }
 
-// Compare reads the present value of each key from the survivor, linearizably and one by one, and judges it. Nothing is
-// written. Errors: ErrOtherCluster; of the client, and then nothing counts as compared.
+// Compare reads the present value of each key from the survivor, linearizably and one by one, and judges it. Where the log does not
+// tell the revision at the fork, its history is asked first (HighRevision, Perhaps). Nothing is written. Errors: ErrOtherCluster; of the client, and then nothing counts as compared.
 func (l *Listing) Compare(ctx context.Context, c clientv3.KV) (err error) {
 	defer func() {
 		if err != nil {
@@ -50,6 +52,9 @@ func (l *Listing) Compare(ctx context.Context, c clientv3.KV) (err error) {
 			err = fmt.Errorf("compare with the endpoints: %w", err)
 		}
 	}()
+	if err := l.narrow(ctx, c); err != nil {
+		return err
+	}
 	for i := range l.Keys {
 		k := &l.Keys[i]
 		resp, err := c.Get(ctx, string(k.Key))
@@ -99,7 +104,7 @@ func (l *Listing) judge(k Key, value []byte) (Status, error) {
 // written says whether the other history has written a key since the fork, in doubt that it has.
 func (l *Listing) written(k Key) bool {
 	switch {
-	case l.LowRevision == l.HighRevision && k.AtFork.Known:
+	case k.First > l.HighRevision && k.AtFork.Known:
 		return k.Now.Mod != k.AtFork.Mod // 0: no such key
 	case !k.Now.Exists:
 		return true
@@ -115,4 +120,61 @@ func (l *Listing) written(k Key) bool {
 		}
 	}
 	return true
+}
+
+// narrow asks the survivor's own history, as far as it is not compacted, which of the revisions that may predate the fork it
+// does not have: those are beyond the fork, and so is all that follows. That it has one proves less: both sides may have written the same.
+func (l *Listing) narrow(ctx context.Context, c clientv3.KV) error {
+	if l.LowRevision == l.HighRevision {
+		return nil
+	}
+	var puts []Change
+	for _, ch := range l.Changes {
+		if ch.Perhaps && !ch.Delete {
+			puts = append(puts, ch)
+		}
+	}
+	from, to := 0, len(puts) // the first that is not shared lies between
+	for from < to {
+		i := (from + to) / 2
+		shared, err := l.shares(ctx, c, puts[i])
+		if errors.Is(err, rpctypes.ErrCompacted) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		if shared {
+			from = i + 1
+		} else {
+			to = i
+			l.HighRevision = puts[i].Revision - 1
+		}
+	}
+	all := map[string]bool{} // keys with a change that is surely beyond the fork
+	for i := range l.Changes {
+		ch := &l.Changes[i]
+		ch.Perhaps = ch.Revision <= l.HighRevision
+		all[string(ch.Key)] = all[string(ch.Key)] || !ch.Perhaps
+	}
+	for i := range l.Keys {
+		l.Keys[i].Perhaps = !all[string(l.Keys[i].Key)]
+	}
+	return nil
+}
+
+// shares says whether the other history has made this very revision.
+func (l *Listing) shares(ctx context.Context, c clientv3.KV, ch Change) (bool, error) {
+	resp, err := c.Get(ctx, string(ch.Key), clientv3.WithRev(ch.Revision))
+	if errors.Is(err, rpctypes.ErrFutureRev) {
+		return false, nil // it has not got that far
+	}
+	if err != nil {
+		return false, fmt.Errorf("key %.80q at revision %d: %w", ch.Key, ch.Revision, err)
+	}
+	if len(resp.Kvs) != 1 || resp.Kvs[0].ModRevision != ch.Revision {
+		return false, nil
+	}
+	v, err := ch.Value.Bytes()
+	return bytes.Equal(v, resp.Kvs[0].Value), err
 }

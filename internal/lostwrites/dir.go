@@ -37,7 +37,9 @@ type dir struct {
 	auth       authState
 	voters     map[uint64]bool
 	token      failover.Token
-	tokenFound int64 // revision of the token, 0: there is none
+	tokenFound int64                     // revision of the token, 0: there is none
+	named      map[int64]map[string]bool // keys of revisions that are gone, see names
+	namesOf    map[string][]int64
 }
 
 // revision is one element of etcd's key bucket.

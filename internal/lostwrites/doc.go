@@ -24,8 +24,9 @@
 //     revision is known: each entry makes one main revision or none, and what it can have made is known without the
 //     state that it met (align.go). Where permissions or identical writes leave a doubt, the older revision counts and the
 //     changes between are marked Perhaps.
-//   - What the database has compacted is taken from the WAL, where one entry can have made the revision in one way only. The rest is
-//     Unknown, or, where the WAL was purged as well, a note.
+//   - What the database has compacted is taken from the WAL, where one entry can have made the revision in one way only. A
+//     transaction that names a revision as a key's mod revision is taken at its word there. The rest is Unknown, or,
+//     where the WAL was purged as well, a note.
 //   - Where the WAL no longer reaches back to the fork, everything since its first entry is listed as lost and everything since the
 //     pair token, which is older than the fork, as Perhaps.
 //   - What was not yet applied is evaluated in order on top of the database, in memory, as etcd would: compares, nested

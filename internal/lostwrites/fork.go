@@ -61,7 +61,7 @@ func (d *dir) forkAt(p walsurgery.Position, source string) (Fork, error) {
 
 // operated is the first entry of this member's own appends (P8) since the pair was last whole, as the token says; the end of all
 // indices if there is none. The other side has not got it, or the pair would have been whole again, unless it was on its way back. An append
-// begins its term with a removal, as no elected leader does.
+// begins its term with a change of the members; an elected leader begins it with an empty entry.
 func (d *dir) operated() uint64 {
 	since := uint64(0)
 	if d.token.Present {
@@ -72,7 +72,7 @@ func (d *dir) operated() uint64 {
 		}
 	}
 	for e := range d.log.Changes() {
-		if e.Index <= since || e.Kind != walsurgery.KindConfChange || e.Change.Type != walsurgery.RemoveNode {
+		if e.Index <= since || e.Kind != walsurgery.KindConfChange {
 			continue
 		}
 		if before, ok := d.log.Term(e.Index - 1); ok && before < e.Term {

@@ -92,9 +92,13 @@ type Key struct {
 	Changes   int
 	AtFork    State // before the first of them
 	Lost      State // after the last of them
+	First     int64 // revision of the first of them
 	Revision  int64 // of the last of them
 	Certainty Certainty
 	Perhaps   bool // all of them may predate the fork
+	// Presumed: it was deleted after the last change that is known, since the database has no revision of it: compaction took the
+	// tombstone.
+	Presumed bool
 	// Internal: twok's own bookkeeping, which belongs to one history and is never replayed.
 	Internal bool
 
@@ -115,11 +119,11 @@ type Event struct {
 	Certainty Certainty
 }
 
-// Unknown is a revision beyond the fork, or perhaps beyond it, of which the database no longer has everything.
+// Unknown is an entry beyond the fork, or perhaps beyond it, of whose changes the database no longer has everything.
 type Unknown struct {
-	Revision int64
-	Index    uint64 // 0: not known
-	What     string
+	Revision int64  // 0: not known, nor whether it made one
+	Index    uint64 // of the entry
+	What     string // it would write
 }
 
 // Open reads a directory that was set aside, a data directory or a member directory, and lists what is lost. Nothing is
@@ -218,8 +222,20 @@ func (l *Listing) applied(b boundary) error {
 			return err
 		}
 	}
-	if gone > 0 {
-		l.gaps = true
+	for _, index := range b.doubtful {
+		req, err := d.request(index)
+		if err != nil {
+			return err
+		}
+		l.Unknown = append(l.Unknown, Unknown{Index: index, What: describe(req)})
+	}
+	l.gaps = l.gaps || gone > 0
+	switch {
+	case gone == 0:
+	case d.sum.First.Index > 0 && d.sum.First.Index <= l.Fork.Index && !b.broken:
+		l.note("COMPACTED: of %d revisions from %d to %d nothing is left in the database, and the WAL does not tell which of its entries made them, and which failed: the entries in question are listed as unknown",
+			gone, b.lo+1, d.compacted)
+	default:
 		l.note("COMPACTED: %d revisions from %d to %d are gone from the database, and from the WAL. Values that were overwritten later are lost with them, and so is every key that was deleted: such deletes are not listed",
 			gone, b.lo+1, d.compacted)
 	}
@@ -234,10 +250,13 @@ func (l *Listing) recover(main int64, index uint64, perhaps bool) error {
 	if err != nil {
 		return err
 	}
-	var paths [][]operation
+	var paths []path
 	o := outcomes(req, nil, true)
 	for _, p := range o.paths {
-		ok, err := d.follows(p, group, false)
+		if !d.possible(p, main) {
+			continue
+		}
+		ok, err := d.follows(p.ops, group, false)
 		if err != nil {
 			return err
 		}
@@ -246,7 +265,7 @@ func (l *Listing) recover(main int64, index uint64, perhaps bool) error {
 		}
 	}
 	if !o.any && len(paths) == 1 {
-		if rs, ok := d.rebuild(paths[0], req, main, index); ok {
+		if rs, ok := d.rebuild(paths[0].ops, req, main, index); ok {
 			for _, r := range rs {
 				if !slices.ContainsFunc(group, func(g revision) bool { return g.key == r.key }) {
 					l.add(r, index, Committed, perhaps)
@@ -318,12 +337,12 @@ func (l *Listing) chain() {
 		if !seen {
 			k = len(l.Keys)
 			at[string(c.Key)] = k
-			l.Keys = append(l.Keys, Key{Key: c.Key, Perhaps: true, Internal: internal(c.Key)})
+			l.Keys = append(l.Keys, Key{Key: c.Key, First: c.Revision, Perhaps: true, Internal: internal(c.Key)})
 			l.Keys[k].Lost = l.d.before(string(c.Key), c.Revision)
 		}
 		key := &l.Keys[k]
 		if !c.Old.Known { // else it was evaluated
-			c.Old = fits(key.Lost, *c, seen && !l.gaps)
+			c.Old = fits(key.Lost, *c, seen && !l.gaps, c.Revision > l.Compacted && l.d.has(string(c.Key), key.Lost.Mod))
 		}
 		if !seen {
 			key.AtFork = c.Old
@@ -335,6 +354,12 @@ func (l *Listing) chain() {
 		key.Lost = State{Known: true}
 		if !c.Delete {
 			key.Lost = State{Known: true, Exists: true, Mod: c.Revision, Lease: c.Lease, Value: c.Value, Create: c.Create, Version: c.Version}
+		}
+	}
+	for i := range l.Keys {
+		// The database keeps the newest revision of each key up to the compaction, unless it is a tombstone.
+		if k := &l.Keys[i]; k.Lost.Exists && k.Lost.Mod <= l.Compacted && !l.d.has(string(k.Key), k.Lost.Mod) {
+			k.Lost, k.Presumed = State{Known: true}, true
 		}
 	}
 	slices.SortStableFunc(l.Keys, func(x, y Key) int { return cmp.Compare(x.Revision, y.Revision) })
@@ -365,20 +390,29 @@ func (d *dir) before(key string, main int64) State {
 	return d.revs[at[i-1]].state()
 }
 
+// has says whether the database still has a revision of a key.
+func (d *dir) has(key string, main int64) bool {
+	at := d.byKey[key]
+	_, ok := slices.BinarySearchFunc(at, main, func(i int32, m int64) int { return cmp.Compare(d.revs[i].main, m) })
+	return ok
+}
+
 func (r revision) state() State {
 	return State{Known: true, Exists: true, Mod: r.main, Lease: r.lease, Value: r.value, Create: r.create, Version: r.version}
 }
 
 // fits checks an old state against what a change says about it: revisions between may have been compacted. follows
-// says that nothing came between.
-func fits(old State, c Change, follows bool) State {
+// says that nothing came between, inDB that the database has the old state and everything behind it.
+func fits(old State, c Change, follows, inDB bool) State {
 	switch {
 	case follows && (old.Exists || !c.Delete):
 		return old
-	case c.FromLog, c.Delete && !old.Exists: // a delete deletes something
+	case c.FromLog:
 		return State{}
-	case c.Delete:
+	case c.Delete && old.Exists && inDB: // a delete deletes something, and what it deleted was there until a later compaction
 		return old
+	case c.Delete:
+		return State{}
 	case c.Version == 1:
 		return State{Known: true}
 	case old.Exists && old.Version == c.Version-1 && old.Create == c.Create:

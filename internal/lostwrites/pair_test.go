@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -188,45 +189,59 @@ func (p *pair) open(s Sources) *Listing {
 
 func (p *pair) atFork() Sources { return Sources{At: &p.fork} }
 
-// truth are the changes of a history since a revision, as etcd's own watch tells them.
-type truth struct {
-	lines []string
-	last  int64
+// made is a change as etcd's own watch tells it.
+type made struct {
+	rev, sub               int64
+	key                    string
+	tomb                   bool
+	value                  string
+	lease, create, version int64
+	old                    string // "none", or what State.text gives
 }
 
-// watch reads all changes from a revision on, until the store's revision is reached.
-func (p *pair) watch(c *clientv3.Client, from int64) truth {
+func (m made) String() string {
+	if m.tomb {
+		return fmt.Sprintf("%d.%d delete %q old %s", m.rev, m.sub, m.key, m.old)
+	}
+	return fmt.Sprintf("%d.%d put %q %x lease %d create %d version %d old %s", m.rev, m.sub, m.key, sum([]byte(m.value)), m.lease, m.create, m.version, m.old)
+}
+
+func oldText(mod int64, value []byte, lease int64) string {
+	return fmt.Sprintf("%d %x %d", mod, sum(value), lease)
+}
+
+// watch reads all changes from a revision on, up to the present one, which it returns too.
+func (p *pair) watch(c *clientv3.Client, from int64) (changes []made, last int64) {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.t.Context(), patience)
 	defer cancel()
 	resp, err := c.Get(ctx, "\x00")
 	p.must(err)
-	tr := truth{last: resp.Header.Revision}
-	if from > tr.last {
-		return tr
+	last = resp.Header.Revision
+	if from > last {
+		return nil, last
 	}
-	sub := map[int64]int{}
+	sub := map[int64]int64{}
 	for r := range c.Watch(clientv3.WithRequireLeader(ctx), "\x00", clientv3.WithFromKey(), clientv3.WithRev(from), clientv3.WithPrevKV(), clientv3.WithProgressNotify()) {
 		p.must(r.Err())
 		for _, e := range r.Events {
-			rev := e.Kv.ModRevision
-			old := "none"
+			m := made{rev: e.Kv.ModRevision, key: string(e.Kv.Key), tomb: e.Type == clientv3.EventTypeDelete, old: "none"}
+			m.sub = sub[m.rev]
+			sub[m.rev]++
+			if !m.tomb {
+				m.value, m.lease, m.create, m.version = string(e.Kv.Value), e.Kv.Lease, e.Kv.CreateRevision, e.Kv.Version
+			}
 			if e.PrevKv != nil {
-				old = fmt.Sprintf("%d %x %d", e.PrevKv.ModRevision, sum(e.PrevKv.Value), e.PrevKv.Lease)
+				m.old = oldText(e.PrevKv.ModRevision, e.PrevKv.Value, e.PrevKv.Lease)
 			}
-			line := fmt.Sprintf("%d.%d delete %q old %s", rev, sub[rev], e.Kv.Key, old)
-			if e.Type == clientv3.EventTypePut {
-				line = fmt.Sprintf("%d.%d put %q %x lease %d create %d version %d old %s", rev, sub[rev], e.Kv.Key, sum(e.Kv.Value), e.Kv.Lease, e.Kv.CreateRevision, e.Kv.Version, old)
-			}
-			sub[rev]++
-			tr.lines = append(tr.lines, line)
+			changes = append(changes, m)
 		}
-		if r.Header.Revision >= tr.last && (len(r.Events) == 0 || r.Events[len(r.Events)-1].Kv.ModRevision >= tr.last) {
-			return tr
+		if n := len(changes); n > 0 && changes[n-1].rev >= last {
+			return changes, last
 		}
 	}
 	p.t.Fatal("the watch ended")
-	return tr
+	return nil, 0
 }
 
 func sum(b []byte) [4]byte {
@@ -234,39 +249,37 @@ func sum(b []byte) [4]byte {
 	return [4]byte(s[:4])
 }
 
-// listed is a listing in the words of truth.
-func listed(t testing.TB, l *Listing) []string {
+// listed is a listing in the same words.
+func listed(t testing.TB, l *Listing) []made {
 	t.Helper()
-	var out []string
+	var out []made
 	for _, c := range l.Changes {
-		old := "none"
+		m := made{rev: c.Revision, sub: c.Sub, key: string(c.Key), tomb: c.Delete, old: "none"}
+		bytes := func(v Value) []byte {
+			b, err := v.Bytes()
+			if err != nil || len(b) != v.Len() {
+				t.Fatalf("revision %d: %d bytes of %d, %v", c.Revision, len(b), v.Len(), err)
+			}
+			return b
+		}
+		if !c.Delete {
+			m.value, m.lease, m.create, m.version = string(bytes(c.Value)), c.Lease, c.Create, c.Version
+		}
 		switch {
 		case !c.Old.Known:
-			old = "unknown"
+			m.old = "unknown"
 		case c.Old.Exists:
-			v, err := c.Old.Value.Bytes()
-			if err != nil {
-				t.Fatal(err)
-			}
-			old = fmt.Sprintf("%d %x %d", c.Old.Mod, sum(v), c.Old.Lease)
+			m.old = oldText(c.Old.Mod, bytes(c.Old.Value), c.Old.Lease)
 		}
-		line := fmt.Sprintf("%d.%d delete %q old %s", c.Revision, c.Sub, c.Key, old)
-		if !c.Delete {
-			v, err := c.Value.Bytes()
-			if err != nil {
-				t.Fatal(err)
-			}
-			line = fmt.Sprintf("%d.%d put %q %x lease %d create %d version %d old %s", c.Revision, c.Sub, c.Key, sum(v), c.Lease, c.Create, c.Version, old)
-		}
-		out = append(out, line)
+		out = append(out, m)
 	}
 	return out
 }
 
-func same(t testing.TB, got, want []string) {
+func same(t testing.TB, got, want []made) {
 	t.Helper()
 	for i := range max(len(got), len(want)) {
-		g, w := "(nothing)", "(nothing)"
+		var g, w made
 		if i < len(got) {
 			g = got[i]
 		}
@@ -275,6 +288,58 @@ func same(t testing.TB, got, want []string) {
 		}
 		if g != w {
 			t.Fatalf("%d changes are listed, %d were made; the first that differs:\nlisted %s\nmade   %s", len(got), len(want), g, w)
+		}
+	}
+}
+
+// covers checks a listing of a history that was compacted, whose log is whole: what is listed was made so; what is not listed is
+// Unknown by its revision, and not above the compaction.
+func covers(t testing.TB, l *Listing, want []made) {
+	t.Helper()
+	type place struct{ rev, sub int64 }
+	is := map[place]made{}
+	for _, m := range want {
+		is[place{m.rev, m.sub}] = m
+	}
+	for i, g := range listed(t, l) {
+		w, ok := is[place{g.rev, g.sub}]
+		if !ok {
+			t.Fatalf("listed, and never made: %s", g)
+		}
+		delete(is, place{g.rev, g.sub})
+		if g.old == "unknown" && (g.rev <= l.Compacted || len(l.Unknown) > 0 || l.Compacted > l.LowRevision) {
+			g.old = w.old
+		}
+		if l.Changes[i].FromLog && !g.tomb {
+			g.create, g.version = w.create, w.version
+		}
+		if g != w {
+			t.Fatalf("listed %s\nmade   %s", g, w)
+		}
+	}
+	unknown := map[int64]bool{}
+	for _, u := range l.Unknown {
+		unknown[u.Revision] = true
+	}
+	said := slices.ContainsFunc(l.Notes, func(n string) bool { return strings.HasPrefix(n, "COMPACTED") })
+	for _, m := range is {
+		if !unknown[m.rev] && (!said || !slices.ContainsFunc(l.Unknown, func(u Unknown) bool {
+			return strings.Contains(u.What, fmt.Sprintf("%q", m.key)) || strings.Contains(u.What, "delete of")
+		})) || m.rev > l.Compacted {
+			t.Errorf("made, and neither listed nor unknown (compacted to %d): %s", l.Compacted, m)
+		}
+	}
+	final := map[string]made{}
+	for _, m := range want {
+		final[m.key] = m
+	}
+	for _, k := range l.Keys {
+		m := final[string(k.Key)]
+		if m.tomb && k.Revision < m.rev && m.rev <= l.Compacted && !k.Lost.Exists {
+			continue // its delete was compacted, as the listing says
+		}
+		if m.tomb == k.Lost.Exists || k.Revision != m.rev {
+			t.Errorf("%q ends as %+v at %d, made %s", k.Key, k.Lost, k.Revision, m)
 		}
 	}
 }

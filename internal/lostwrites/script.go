@@ -61,7 +61,7 @@ func (l *Listing) Script(w io.Writer, overwrite bool) error {
 		}
 	}
 	for _, u := range l.Unknown {
-		p("# NOT REPLAYED, its result is not known (compacted): revision %d, %s", u.Revision, oneLine(u.What))
+		p("# NOT REPLAYED, its result is not known (compacted): entry %d, %s", u.Index, oneLine(u.What))
 	}
 	for _, e := range l.Events {
 		if e.Kind == "auth" {
@@ -117,6 +117,9 @@ func (k *Key) replayed(overwrite bool) bool {
 func (l *Listing) line(b *bufio.Writer, k *Key, leases map[int64]string, overwrite bool) error {
 	p := func(format string, args ...any) { fmt.Fprintf(b, format+"\n", args...) }
 	p("# %s, revision %d, %s%s", Show(k.Key, 100), k.Revision, k.Certainty, map[bool]string{true: ", may predate the fork"}[k.Perhaps])
+	if k.Presumed {
+		p("#   deleted later, at a revision that was compacted")
+	}
 	was := "at the fork: not known (compacted)"
 	if k.AtFork.Known {
 		s, err := l.describeState(k.AtFork)
@@ -176,7 +179,7 @@ func (l *Listing) guard(k *Key) string {
 	switch {
 	case k.Now != nil:
 		return fmt.Sprintf(`= "%d"`, k.Now.Mod)
-	case l.LowRevision == l.HighRevision && k.AtFork.Known:
+	case k.First > l.HighRevision && k.AtFork.Known:
 		return fmt.Sprintf(`= "%d"`, k.AtFork.Mod)
 	}
 	return fmt.Sprintf(`< "%d"`, l.HighRevision+1)
