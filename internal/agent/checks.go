@@ -80,7 +80,7 @@ func (c *checks) arbiter(a *preflight.Arbiter) {
 	a.Asked, a.Circular, a.IsCircular = c.asked, c.circular, errors.Is(c.circular, ErrCircular)
 }
 
-// onto adds the checks to a status. A refusal that bars is louder than the core's "armed".
+// onto adds the checks to a status. A refusal that bars is louder than the core's "armed", and than no reason at all.
 func (c *checks) onto(st *Status) {
 	s := c.shown.Load()
 	if s == nil {
@@ -88,7 +88,7 @@ func (c *checks) onto(st *Status) {
 		return
 	}
 	st.Checks, st.Warnings = s.results, s.warnings
-	if st.Armed && len(s.barring) > 0 {
+	if len(s.barring) > 0 && (st.Armed || (st.Reason == failover.None.String() && st.Role != failover.Alone.String())) {
 		st.Armed, st.Unprotected = false, true
 		st.Reason, st.Remedy = reasonPreflight, s.barring[0].Name+": "+s.barring[0].Remedy
 	}

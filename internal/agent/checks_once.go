@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -15,26 +16,13 @@ import (
 
 // Check looks once at everything that an agent with this configuration looks at before it arms, and says
 // what it found. It needs no agent and may run beside one; it stops and locks nothing and writes nothing but the probe's scratch register
-// and, for a moment, scratch directories in the data directory. An error: the configuration is wrong, or no temporary directory could be made.
+// and, for a moment, scratch directories in the data directory. An error: the configuration is wrong, or ctx has ended.
 func Check(ctx context.Context, cfg Config) (rs []preflight.Result, err error) {
 	a, err := New(cfg)
 	if err != nil {
 		return nil, err
 	}
-	// The agent's code remembers what it sees: not in the memory of an agent that may be running.
-	tmp, err := os.MkdirTemp("", "twok-check-")
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(tmp)) }()
-	if b, rerr := os.ReadFile(filepath.Join(a.cfg.DataDir, MemoryName)); rerr == nil {
-		if err := os.WriteFile(filepath.Join(tmp, MemoryName), b, 0o600); err != nil {
-			return nil, err
-		}
-	}
-	if a.mem, _, err = loadMemory(tmp); err != nil { // one that is unreadable is a check's own finding
-		return nil, err
-	}
+	a.mem = borrowMemory(a.cfg.DataDir)
 	local, err := a.dialer.Client(a.cfg.ClientURL)
 	if err != nil {
 		return nil, err
@@ -47,6 +35,19 @@ func Check(ctx context.Context, cfg Config) (rs []preflight.Result, err error) {
 	a.askArbiter(ctx, &f)
 	f.Health = preflight.LookHealth(ctx, a.cfg.HealthListen, hex(f.Etcd.Member))
 	return preflight.Run(&f), ctx.Err()
+}
+
+// borrowMemory is the memory of the agent of that directory, which may be running: what this process learns stays
+// its own. One that cannot be read is empty; that is a check's own finding.
+func borrowMemory(dataDir string) *memory {
+	m := &memory{}
+	if b, err := os.ReadFile(filepath.Join(dataDir, MemoryName)); err != nil || json.Unmarshal(b, &m.d) != nil {
+		m.d = memoryFile{}
+	}
+	if m.d.Seen == nil {
+		m.d.Seen = map[string]uint64{}
+	}
+	return m
 }
 
 // askArbiter probes the store, reads the record, and lets the core say whether this member would be armed.

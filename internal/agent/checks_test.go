@@ -71,6 +71,8 @@ func TestStatusWithChecks(t *testing.T) {
 		{"what the core knows", armed, map[string]preflight.State{"record": preflight.Refused, "voters": preflight.Refused}, armed, 200, nil},
 		{"barred", armed, map[string]preflight.State{"exchange": preflight.Refused, "free-space": preflight.Refused},
 			Status{Unprotected: true, Whole: true, Reason: "preflight", Remedy: "exchange: do", Role: "leading"}, 503, []string{"exchange: seen", "free-space: seen"}},
+		{"nothing is known of etcd", Status{Unprotected: true, Reason: "none", Role: "starting"}, map[string]preflight.State{"client-certificate": preflight.Refused},
+			Status{Unprotected: true, Reason: "preflight", Remedy: "client-certificate: do", Role: "starting"}, 503, []string{"client-certificate: seen"}},
 		{"alone", alone, nil, alone, 200, nil},
 		{"alone and barred", alone, map[string]preflight.State{"wal-dir": preflight.Refused}, alone, 503, []string{"wal-dir: seen"}},
 		{"the core's own reason stays", elsewhere, map[string]preflight.State{"wal-dir": preflight.Refused}, elsewhere, 503, []string{"wal-dir: seen"}},

@@ -176,7 +176,7 @@ func (m *memory) probeAs(member uint64) uint64 {
 func (m *memory) change(f func(*memoryFile) bool) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !f(&m.d) {
+	if !f(&m.d) || m.path == "" { // borrowed
 		return nil
 	}
 	b, err := json.MarshalIndent(m.d, "", "  ")

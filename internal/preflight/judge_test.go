@@ -97,7 +97,7 @@ var wrong = []struct {
 	does  string // of the remedy
 	also  string // other checks that may notice it too, by name
 }{
-	{"no directory", func(f *Facts) { f.Dir = Dir{Err: fs.ErrNotExist} }, "data-dir", Refused, "does not exist", "--data-dir", ""},
+	{"no directory", func(f *Facts) { f.Dir = Dir{Err: fs.ErrNotExist} }, "data-dir", Refused, "/data does not exist", "--data-dir", ""},
 	{"directory not seen", func(f *Facts) { f.Dir = Dir{Err: errBoom} }, "data-dir", Refused, "boom", "", ""},
 	{"a file", func(f *Facts) { f.Dir.IsDir = false }, "data-dir", Refused, "not a directory", "", ""},
 	{"not writable", func(f *Facts) { f.Dir.Write = fs.ErrPermission }, "data-dir", Refused, "state-unwritable", "root", ""},
@@ -108,6 +108,7 @@ var wrong = []struct {
 	{"symlink", func(f *Facts) { f.Trial.Link = "/data/member/wal" }, "wal-dir", Refused, "symbolic link", "", ""},
 	{"no WAL, flags unknown", func(f *Facts) { f.Locks.WAL, f.Process.FlagsErr = walsurgery.ErrNoWAL, errBoom }, "wal-dir", Refused, "no WAL", "", "locks etcd-flags timing"},
 	{"etcd never ran", func(f *Facts) { f.Locks.WAL, f.Locks.DB = walsurgery.ErrNoWAL, fs.ErrNotExist }, "locks", Refused, "never run", "start etcd once", "wal-dir"},
+	{"etcd never ran, so no WAL", func(f *Facts) { f.Locks.WAL, f.Locks.DB = walsurgery.ErrNoWAL, fs.ErrNotExist }, "wal-dir", Refused, "never run", "start etcd once", "locks"},
 	{"database unreadable", func(f *Facts) { f.Locks.DB = fs.ErrPermission }, "locks", Refused, "permission", "root", ""},
 	{"WAL missing", func(f *Facts) { f.Locks.WAL = walsurgery.ErrNoWAL }, "locks", Refused, "no WAL", "", ""},
 	{"no locks here", func(f *Facts) { f.Locks.Trial = errBoom }, "locks", Refused, "boom", "local file system", ""},
