@@ -141,7 +141,8 @@ func (s *Store) Signal(sig syscall.Signal) error {
 func (s *Store) Close() error { return s.procs.close() }
 
 // ArbiterVia returns the arbiter's URL with its address replaced by what link
-// returns for it: an http URL's host, an s3 URL's endpoint, each host of an etcd URL.
+// returns for it: an http URL's host, an s3 URL's endpoint, each host of an etcd URL. A ConfigMap's names no
+// address: Kubernetes.Via.
 func ArbiterVia(raw string, link func(target string) (string, error)) (string, error) {
 	bad := fmt.Errorf("arbiter %q: CutArbiter needs http://HOST:PORT/…, s3://…?endpoint=http://HOST:PORT or etcd://HOST:PORT/…", raw)
 	if rest, ok := strings.CutPrefix(raw, "etcd://"); ok {
