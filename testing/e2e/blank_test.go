@@ -71,3 +71,30 @@ func TestBlankDiskWithoutArbiter(t *testing.T) {
 	p.write()
 	p.audit()
 }
+
+// TestBlankDiskInSignalMode: somebody else starts etcd on the replaced disk. It takes its old ID, which was removed, and dies
+// again and again; the agent, whose memory is gone too, brings it back.
+// Rules: P12, P13; F13.
+func TestBlankDiskInSignalMode(t *testing.T) {
+	for _, minor := range []string{"3.5", "3.6", "3.7"} {
+		t.Run(minor, func(t *testing.T) {
+			if !full && minor != "3.6" {
+				t.Skip("with TWOK_E2E=full")
+			}
+			p := start(t, minor, external)
+			p.untraced = "the model's disks are not replaced"
+			survivor := p.leader()
+			loser := lab.Other(survivor)
+			p.must(p.Site(loser).Kill())
+			p.written("the survivor leads alone")
+			p.role(survivor, "alone")
+			p.must(os.RemoveAll(p.Site(loser).DataDir))
+			p.must(p.Site(loser).Start())
+			p.wholeAndAudited()
+			p.must(p.Site(survivor).Kill())
+			p.written("the returned member leads alone")
+			p.must(p.Site(survivor).Start())
+			p.wholeAndAudited()
+		})
+	}
+}
