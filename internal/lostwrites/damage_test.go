@@ -1,7 +1,7 @@
 package lostwrites
 
 import (
-	"bytes"
+	"encoding/binary"
 	"errors"
 	"io"
 	"io/fs"
@@ -99,13 +99,12 @@ func TestDamaged(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(seed, 2))
 	orig, err := os.ReadFile(db(aside))
 	p.must(err)
-	var used []int // pages that are not empty
+	var used []int // pages with a head, not those with the rest of a large value
 	for i := range len(orig) / 4096 {
-		if !bytes.Equal(orig[i*4096:][:4096], make([]byte, 4096)) {
+		if h := orig[i*4096:]; binary.NativeEndian.Uint64(h) == uint64(i) && (h[8] == 1 || h[8] == 2) {
 			used = append(used, i)
 		}
 	}
-	orig = orig[:4096*(used[len(used)-1]+1)]
 	dir := filepath.Join(t.TempDir(), "x")
 	p.must(os.CopyFS(dir, os.DirFS(aside)))
 	failed := 0

@@ -147,8 +147,7 @@ func (d *dir) possible(p path, main int64) bool {
 		if rev == 1 || rev >= main {
 			return false
 		}
-		key := string(c.Key)
-		at := d.byKey[key]
+		at := d.byKey[string(c.Key)]
 		i, _ := slices.BinarySearchFunc(at, main, func(i int32, m int64) int { return cmp.Compare(d.revs[i].main, m) })
 		if i > 0 {
 			switch last := d.revs[at[i-1]]; {
@@ -157,7 +156,7 @@ func (d *dir) possible(p path, main int64) bool {
 			}
 		}
 		if rev > 0 {
-			named := d.namesOf[key]
+			named := d.namesOf[string(c.Key)]
 			if j, found := slices.BinarySearch(named, rev); found && j+1 < len(named) && named[j+1] < main || !found && j < len(named) && named[j] < main {
 				return false
 			}
