@@ -185,12 +185,15 @@ func (c *checks) show(rs []preflight.Result) {
 	c.shown.Store(s)
 }
 
-// tell logs what changed: a refusal that bars at once, everything else when it was so twice, since etcd's own
-// start and every failover pass by here.
+// tell logs what changed: a refusal that bars a member with a leader at once, everything else when it was so
+// twice, since etcd's own start and every failover pass by here.
 func (a *Agent) tell(rs []preflight.Result, before, told map[string]preflight.State) (changed bool) {
 	bars := map[string]bool{}
-	for _, r := range preflight.Barring(rs) {
-		bars[r.Name] = true
+	switch a.status.Load().Role {
+	case failover.Following.String(), failover.Leading.String(), failover.Alone.String():
+		for _, r := range preflight.Barring(rs) {
+			bars[r.Name] = true
+		}
 	}
 	for _, r := range rs {
 		last, known := before[r.Name]

@@ -112,6 +112,7 @@ func TestStatusWithChecks(t *testing.T) {
 func TestChecksInTheLog(t *testing.T) {
 	core, logs := observer.New(zapcore.DebugLevel)
 	a := &Agent{log: zap.New(core)}
+	a.status.Store(&Status{Role: "leading"})
 	before, told := map[string]preflight.State{}, map[string]preflight.State{}
 	look := func(other map[string]preflight.State) {
 		rs := results(t, other)
@@ -141,6 +142,11 @@ func TestChecksInTheLog(t *testing.T) {
 	look(nil)
 	look(nil)
 	expect("well again", "info voters ok")
+	a.status.Store(&Status{Role: "starting"}) // a new member: nothing is there yet
+	look(map[string]preflight.State{"locks": preflight.Refused})
+	expect("a new member")
+	look(map[string]preflight.State{"locks": preflight.Refused})
+	expect("still new", "info locks refused")
 }
 
 // silentEtcd is one that does not run.

@@ -125,7 +125,7 @@ var wrong = []struct {
 	{"etcd is down", func(f *Facts) { f.Process.Running, f.Locks.WALHeld = false, false }, "etcd-process", Refused, "etcd-down", "start etcd", "etcd-signal"},
 	{"nobody supervises yet", func(f *Facts) {
 		f.Process.Running, f.Locks.WALHeld, f.Process.Mode = false, false, etcdproc.ModeSupervise
-	}, "etcd-process", Refused, "etcd-down", "run the agent", ""},
+	}, "etcd-process", Refused, "etcd-down", "the agent starts it", ""},
 	{"two etcds", func(f *Facts) { f.Process.Others = 1 }, "etcd-process", Refused, "2 processes", "end all but one", ""},
 	{"paused", func(f *Facts) { f.Process.Paused = true }, "etcd-process", Refused, "paused", "SIGCONT", ""},
 	{"not to be signalled", func(f *Facts) { f.Process.Signal = fs.ErrPermission }, "etcd-signal", Refused, "4711", "CAP_KILL", ""},

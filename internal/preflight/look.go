@@ -88,7 +88,11 @@ func LookTrial(dataDir string) Trial {
 	var t Trial
 	var st unix.Statfs_t
 	memberDir := filepath.Join(dataDir, "member")
-	if err := unix.Statfs(memberDir, &st); err == nil {
+	err := unix.Statfs(memberDir, &st)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = unix.Statfs(dataDir, &st)
+	}
+	if err == nil {
 		t.FileSystem = fileSystem(st.Type)
 		t.Overlay = st.Type == unix.OVERLAYFS_SUPER_MAGIC
 	}
@@ -101,6 +105,9 @@ func LookTrial(dataDir string) Trial {
 		}
 	}
 	for _, parent := range []string{dataDir, memberDir} {
+		if _, err := os.Stat(parent); parent == memberDir && errors.Is(err, fs.ErrNotExist) {
+			continue // etcd makes it, where the data directory is
+		}
 		t.Exchange = errors.Join(t.Exchange, scratch(parent, tryExchange))
 	}
 	return t

@@ -116,6 +116,9 @@ func TestLookAtNothing(t *testing.T) {
 	if tr := LookTrial(none); tr.Exchange == nil {
 		t.Errorf("%+v", tr)
 	}
+	if tr := LookTrial(t.TempDir()); tr.Exchange != nil || tr.FileSystem == "" {
+		t.Errorf("a new member: %+v", tr)
+	}
 	if s := LookSpace(none); s.Err == nil {
 		t.Errorf("%+v", s)
 	}
