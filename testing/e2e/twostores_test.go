@@ -117,8 +117,8 @@ func (r *requests) take() (reads, writes int) {
 }
 
 // What a store is asked at the product's own timing: at rest one read a minute of each agent and one write a minute of
-// the pair; alone a read every five seconds and a write a minute, and of the loser's agent, whose site
-// is cut off, at most one read a second. With TWOK_E2E=full.
+// the pair; alone a read every five seconds and a write a minute; without a leader, as the loser in a cut, one read a
+// second. With TWOK_E2E=full.
 //
 // Rules: P10, P15; F37.
 func TestCosts(t *testing.T) {
@@ -172,5 +172,11 @@ func TestCosts(t *testing.T) {
 	p.until("the confirmation", p.confirmed)
 	measure("a survivor alone", 2, 2*12+1, 2+1)
 	p.must(p.Site(lab.Other(survivor)).Start())
+	p.wholeAndAudited()
+	p.CutLink()
+	p.written("a write by the survivor")
+	p.until("the confirmation", p.confirmed)
+	measure("a survivor, and a loser without a leader", 2, 2*(12+60)+2, 2+1)
+	p.HealLink()
 	p.wholeAndAudited()
 }
