@@ -32,6 +32,11 @@ type agent struct {
 	swapBad int // how the next swap ends: see swapFault
 	failing failover.ActionKind
 	side    *job // a token write that the core did not ask for (Off.TokenAnyone)
+
+	claim   forcedClaim
+	told    int    // ticks since it read that somebody else was named, while its member leads alone; zero: it has not
+	toldInc uint32 // that member's process
+	shown   shown  // Off.Fence: the record as it last named this member
 }
 
 type arbState uint8
@@ -77,6 +82,7 @@ func (a *agent) start() {
 	a.up, a.jobs, a.carry = true, nil, 0
 	a.st = failover.New(params(w.cfg), a.own)
 	a.obs = failover.Obs{}
+	a.told = 0
 	a.peek()
 }
 
@@ -120,6 +126,9 @@ func (a *agent) tick() {
 	}
 	o := a.obs
 	a.obs.Contact = false
+	if a.told > 0 {
+		a.told++
+	}
 	a.step(&failover.Event{Kind: failover.Tick, Ticks: min(n, 5), Obs: o})
 	if w.off.TokenAnyone {
 		a.sideToken()
@@ -134,7 +143,7 @@ func (a *agent) step(e *failover.Event) {
 	if w.reg.ver == 0 {
 		e.RecordID = "rec" + strconv.FormatUint(w.nonce, 10)
 	}
-	e.Random = w.r.Uint32()
+	e.Random, e.FreshID = w.r.Uint32(), 1<<40|w.nonce
 	before, why := a.st.Phase, a.st.Why
 	var acts []failover.Action
 	a.st, acts = failover.Step(a.st, *e)
@@ -179,7 +188,7 @@ func describe(acts []failover.Action) (s string) {
 		case failover.Swap:
 			s += fmt.Sprintf("(g%d, claim %v)", x.Record.Generation, x.Claim)
 		case failover.Append:
-			s += fmt.Sprintf("(term %d, remove %x)", x.Term, x.Remove[0])
+			s += fmt.Sprintf("(term %d, remove %x, join %x)", x.Term, x.Remove[0], x.ID)
 		case failover.Rewrite:
 			s += fmt.Sprintf("(%x, keep %v %s)", x.ID, x.Keep, x.Why)
 		case failover.WriteToken:
@@ -336,7 +345,7 @@ func (a *agent) data(asked uint64) failover.Data {
 			out.Tail.Generation = max(out.Tail.Generation, p.tok.Generation)
 		}
 	}
-	out.Confs = failover.FoldConfs(d.id, d.db.members, d.db.removed, changes)
+	out.Confs = failover.FoldSite(d.id, urls[a.s.i:a.s.i+1], d.db.members, d.db.removed, changes)
 	a.weaken(&out, changes)
 	return out
 }
@@ -363,5 +372,9 @@ func (a *agent) weaken(out *failover.Data, changes []failover.ConfChange) {
 			Members: [2]uint64{min(v.IDs[0], v.IDs[1]), max(v.IDs[0], v.IDs[1])}, Term: 1, EntryTerm: 1}
 		out.TokenIndex = max(out.TokenIndex, 1)
 		out.Tail = failover.Tail{}
+	}
+	if w.off.VoidOrder && w.reg.rec.Forced && w.reg.rec.Survivor.ID == d.id {
+		out.Token.Generation = min(out.Token.Generation, w.reg.rec.Generation-1)
+		out.Tail.Generation = min(out.Tail.Generation, w.reg.rec.Generation-1)
 	}
 }

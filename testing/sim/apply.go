@@ -99,13 +99,16 @@ func mix(h, v uint64) uint64 {
 // applyEntry applies one entry; what the database holds already is only replayed.
 func (n *node) applyEntry(ap *toApply, e *raftpb.Entry) {
 	w := n.s.w
-	w.checkEntry(n, e)
 	index, term := e.GetIndex(), e.GetTerm()
 	v3 := index > n.state.ci
+	if v3 {
+		w.follow(n)
+	}
+	w.checkEntry(n, e)
 	if e.GetType() == raftpb.EntryConfChange {
 		n.applyConf(ap, e, v3)
 	} else if len(e.Data) == 8 && v3 {
-		n.applyNormal(binary.BigEndian.Uint64(e.Data), index, term)
+		n.applyNormal(binary.BigEndian.Uint64(e.Data), index)
 	}
 	if v3 {
 		n.state.ci, n.state.term = index, term
@@ -116,7 +119,7 @@ func (n *node) applyEntry(ap *toApply, e *raftpb.Entry) {
 	}
 }
 
-func (n *node) applyNormal(id, index, term uint64) {
+func (n *node) applyNormal(id, index uint64) {
 	w, st := n.s.w, &n.state
 	p := &w.pays[id]
 	switch p.kind {
@@ -140,6 +143,7 @@ func (n *node) applyNormal(id, index, term uint64) {
 		st.tokMod, st.tokSeq = st.rev, id
 		st.token = p.tok
 		st.token.Present = true
+		w.tokenApplied(p.tok.Generation, tokenAt{st.line, index})
 		st.hash = mix(st.hash, id)
 	}
 	n.note()

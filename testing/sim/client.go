@@ -1,6 +1,10 @@
 package sim
 
-import "fmt"
+import (
+	"fmt"
+
+	"twok/arbiter"
+)
 
 // op is one client operation. After its deadline nobody knows what became of it.
 type op struct {
@@ -14,6 +18,8 @@ type op struct {
 	req     *request
 	end     int
 	unknown bool
+	line    int              // the history that answered
+	at      arbiter.Position // and where it was then: a write's own entry
 }
 
 // clients begin operations and collect answers.
@@ -36,6 +42,8 @@ func (w *world) clients() {
 			}
 			w.seq++
 			o.ret = w.seq
+			o.line, o.at = o.req.res.line, arbiter.Position{Index: o.req.res.ci, Term: o.req.res.term}
+			w.acknowledged(s, o)
 		case w.now > o.end || s.n == nil || s.n.inc != o.inc:
 			o.unknown = true
 		}

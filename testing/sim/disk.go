@@ -25,6 +25,7 @@ type db struct {
 	members []failover.ConfMember
 	removed []uint64
 	pubs    []uint64 // members that have published their attributes
+	line    int      // the history that this state was applied in
 }
 
 func (d *db) member(id uint64) (failover.ConfMember, bool) {
@@ -120,6 +121,7 @@ type record struct {
 // a prefix of it, since the WAL's running CRC makes everything after a gap unreadable.
 type disk struct {
 	id    uint64 // of the WAL's metadata
+	line  int    // the history that the log is of: see world.lines; whose leader it was last sent by
 	hs    hardState
 	ents  []*raftpb.Entry // continuous
 	snaps []snapRec       // ascending

@@ -179,7 +179,14 @@ func (a *agent) readRecord(j *job) bool {
 	default:
 		e.Status, e.Record, e.Version = failover.Readable, w.reg.rec, w.reg.version()
 		e.Seen = a.seen[e.Record.ID]
+		a.tell(&e.Record)
+		if a.unfenced(e) {
+			break
+		}
 		a.seen[e.Record.ID] = max(e.Seen, e.Record.Generation)
+		if w.off.VoidOrder && e.Record.Forced && e.Record.Survivor.ID == a.s.disk.id && (a.s.n == nil || a.s.n.lead == 0) {
+			e.Record.WholeGeneration = 0
+		}
 	}
 	return j.done()
 }
@@ -189,6 +196,9 @@ func (a *agent) swap(j *job) bool {
 	switch j.stage {
 	case 0:
 		var err error
+		if j.act.Claim {
+			a.claims(&j.act.Record)
+		}
 		if j.bytes, err = arbiter.Encode(j.act.Record); err != nil {
 			w.violation("%s cannot encode: %v", a.s.name, err)
 			return j.ends(failover.Failed, failover.RecordGarbage)
@@ -198,6 +208,10 @@ func (a *agent) swap(j *job) bool {
 		}
 		return j.wait(w, 1)
 	case 1:
+		if w.off.OrderSwap && j.act.Claim && a.claim.fork.Index != 0 {
+			a.claim.prev, a.claim.next = j.act.Prev, b // after the append
+			return j.done()
+		}
 		fault := a.swapBad
 		a.swapBad = swapFine
 		switch {
@@ -254,17 +268,27 @@ func (a *agent) stop(j *job) bool {
 }
 
 // append operates (P8): three writes, each synced before the next, and a kill
-// between any two of them leaves the log as it is then.
+// between any two of them leaves the log as it is then. Before them the WAL of a removed member gets
+// its new ID (P18).
 func (a *agent) append(j *job) bool {
 	w, d := a.s.w, a.s.disk
 	if !a.locked {
 		return j.failed()
 	}
+	if j.act.ID != 0 && d.id != j.act.ID {
+		d.id = j.act.ID
+		a.reread()
+		j.due = w.now + w.r.IntN(2)
+		return false
+	}
 	last, lastTerm := d.last()
 	if j.stage == 0 {
 		term := max(d.hs.term, lastTerm) + 1
-		if term != j.act.Term || last == 0 {
+		if term > j.act.Term || last == 0 || (term < j.act.Term && a.claim.fork.Index == 0) {
 			return j.failed()
+		}
+		if !w.off.ForceTerm {
+			term = j.act.Term
 		}
 		if w.off.NextTerm {
 			term--
@@ -276,24 +300,47 @@ func (a *agent) append(j *job) bool {
 	}
 	switch j.stage {
 	case 1:
-		n := uint64(0)
-		for _, id := range j.act.Remove {
-			if id == 0 {
-				continue
-			}
-			n++
-			d.entry(removal(last+n, j.term, id))
+		if a.claim.fork.Index != 0 {
+			w.birth(a, arbiter.Position{Index: last + 1, Term: j.term})
 		}
-		if n == 0 {
-			d.entry(&raftpb.Entry{Type: raftpb.EntryNormal.Enum(), Index: ptr(last + 1), Term: ptr(j.term)})
+		for _, e := range a.changes(j, last) {
+			w.written(a.s, e)
+			d.entry(e)
 		}
 		return j.wait(w, 1)
 	case 2:
 		d.hs.commit = last
 		d.saved = d.hs
+		if a.claim.next != nil { // Off.OrderSwap
+			w.reg.swap(a.claim.prev, a.claim.next)
+			a.claim.next = nil
+		}
 		w.say("%s operated: log ends at %d/%d", a.s.name, last, lastTerm)
 	}
 	return j.done()
+}
+
+// changes are the entries of an append, in etcd's order (walsurgery/join.go).
+func (a *agent) changes(j *job, last uint64) (ents []*raftpb.Entry) {
+	w, act := a.s.w, &j.act
+	place := func() (index, term *uint64) { return ptr(last + 1 + uint64(len(ents))), ptr(j.term) }
+	for i, id := range act.Remove {
+		if act.ID != 0 && i == int(act.Twins) {
+			index, term := place()
+			p := w.pay(payload{kind: payConf, conf: failover.ConfChange{Kind: failover.ChangeAdd, ID: act.ID, PeerURLs: []string{urls[a.s.i]}}})
+			cc := raftpb.ConfChange{Id: ptr(uint64(0)), Type: raftpb.ConfChangeAddNode.Enum(), NodeId: ptr(act.ID), Context: payBytes(p)}
+			ents = append(ents, &raftpb.Entry{Type: raftpb.EntryConfChange.Enum(), Index: index, Term: term, Data: marshal(&cc)})
+		}
+		if id != 0 {
+			index, term := place()
+			ents = append(ents, removal(*index, *term, id))
+		}
+	}
+	if len(ents) == 0 {
+		index, term := place()
+		ents = append(ents, &raftpb.Entry{Type: raftpb.EntryNormal.Enum(), Index: index, Term: term})
+	}
+	return ents
 }
 
 func ptr[T any](v T) *T { return &v }
@@ -314,7 +361,8 @@ func (a *agent) rewrite(j *job) bool {
 		return j.wait(w, 2)
 	}
 	if j.stage == 1 {
-		if j.act.Keep || w.off.KeepLog {
+		if j.act.Keep || w.off.KeepLog || a.keeps() {
+			a.kept()
 			s.disk.id = j.act.ID
 		} else {
 			s.disk = &disk{id: j.act.ID}

@@ -86,7 +86,8 @@ type node struct {
 	open    bool // the client port answers
 	pub     *request
 	pubAt   int
-	dieAt   int // removed: the process ends then
+	dieAt   int  // removed: the process ends then
+	torn    bool // a leader of another history sends to it: see world.sent
 	remotes map[uint64]int
 	ring    [64]struct{ rev, hash uint64 }
 }
@@ -313,6 +314,7 @@ func (n *node) save(hs *raftpb.HardState, ents []*raftpb.Entry) {
 	d := n.s.disk
 	for _, e := range ents {
 		d.write(record{kind: recEntry, ent: e})
+		n.s.w.written(n.s, e)
 		if c, ok := n.s.w.changeOf(e); ok && c.Kind == failover.ChangePromote && n.leads {
 			n.s.spring()
 		}

@@ -14,7 +14,9 @@ type register struct {
 	rec   arbiter.Record // value, decoded
 	err   error
 	late  []lateSwap
-	any   bool // Off.Swap
+	heard func(*arbiter.Record)     // of every swap that was applied
+	any   bool                      // Off.Swap
+	forks map[arbiter.Position]bool // where forced claims that were ever in the record begin
 }
 
 type lateSwap struct {
@@ -37,6 +39,12 @@ func (g *register) swap(prev arbiter.Version, next []byte) bool {
 	g.value = next
 	g.ver++
 	g.rec, g.err = arbiter.Decode(next)
+	if g.rec.Forced && g.rec.Fork.Index != 0 && g.forks != nil {
+		g.forks[g.rec.Fork] = true
+	}
+	if g.heard != nil {
+		g.heard(&g.rec)
+	}
 	return true
 }
 

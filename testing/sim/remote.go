@@ -277,8 +277,13 @@ func (a *agent) writeToken(j *job) bool {
 // showPair asks both members, at their own client ports, for their local lists.
 func (a *agent) showPair(own *node, pair [2]uint64) bool {
 	w, s := a.s.w, a.s
-	other := w.client(s.i, 1-s.i)
-	if other == nil || other.id == own.id || (other.id != pair[0] && other.id != pair[1]) {
+	var other *node
+	for i := range w.sites {
+		if n := w.client(s.i, i); n != nil && n.id != own.id && (n.id == pair[0] || n.id == pair[1]) {
+			other = n
+		}
+	}
+	if other == nil {
 		return false
 	}
 	published := false

@@ -40,6 +40,9 @@ type result struct {
 	reads      int
 	generation uint64
 	entries    int
+	forks      int // histories that a forced claim began
+	joins      int // of them by a removed member
+	given      int // acknowledged writes that are not of the history that went on
 }
 
 func newWorld(seed uint64, off Off) *world {
@@ -52,7 +55,7 @@ func newWorld(seed uint64, off Off) *world {
 
 // pairDisks is what etcd leaves after it bootstrapped a pair: two changes, applied.
 func (w *world) pair() {
-	w.chain = make([]link, 1)
+	w.lines = []*history{{chain: make([]link, 1)}}
 	w.pays = append(w.pays, payload{kind: payNudge})
 	var ents []*raftpb.Entry
 	var state db
@@ -90,6 +93,9 @@ func run(s schedule, off Off, cov *coverage, log func(string, ...any)) result {
 	}
 	base := w.now
 	initial := w.final()
+	if s.forced() {
+		w.watchForces()
+	}
 	next := 0
 	for w.now < base+s.steps {
 		for next < len(s.events) && s.events[next].at <= w.now-base {
@@ -121,7 +127,8 @@ func run(s schedule, off Off, cov *coverage, log func(string, ...any)) result {
 			res.reads++
 		}
 	}
-	res.generation, res.entries = w.reg.rec.Generation, len(w.chain)
+	res.generation, res.entries = w.reg.rec.Generation, len(w.lines[0].chain)
+	res.forks, res.joins, res.given = len(w.lines)-1, w.joins, w.given
 	return res
 }
 
@@ -159,8 +166,10 @@ func (w *world) calm() (string, int) {
 		}
 		if w.third != 0 && w.now%16 == 0 {
 			w.guard(w.sites[0], w.removeThird)
+			w.removeEverywhere()
 		}
 		if w.whole() {
+			w.given = w.givenUp(w.sites[0].n.state.line)
 			return "whole", w.now - from
 		}
 	}
@@ -197,6 +206,9 @@ func (w *world) whole() bool {
 	}
 	if a.n.state.hash != b.n.state.hash || a.n.state.rev != b.n.state.rev {
 		w.violation("the pair is whole and its key spaces differ")
+	}
+	if a.n.state.line != b.n.state.line {
+		w.violation("the pair is whole and its members are of two histories")
 	}
 	if a.n.state.voters().Count != 2 {
 		return false // somebody has just removed one
@@ -253,7 +265,7 @@ type prefab struct {
 	seen  [2]map[string]uint64
 	reg   register
 	pays  []payload
-	chain []link
+	chain []link // of the only history
 	ref   map[uint64]bool
 	nonce uint64
 	incs  uint32
@@ -321,7 +333,7 @@ func build(k prefabKey) *prefab {
 		s.crash(0)
 		p.disks[i], p.own[i], p.seen[i] = *s.disk, s.a.own, maps.Clone(s.a.seen)
 	}
-	p.reg, p.pays, p.chain, p.ref, p.nonce, p.incs = w.reg, w.pays, w.chain, w.refused, w.nonce, w.incs
+	p.reg, p.pays, p.chain, p.ref, p.nonce, p.incs = w.reg, w.pays, w.lines[0].chain, w.refused, w.nonce, w.incs
 	p.reg.late = nil
 	return p
 }
@@ -370,7 +382,7 @@ func (p *prefab) into(w *world) {
 		s.a.startAt = w.r.IntN(6)
 	}
 	w.reg = p.reg
-	w.pays, w.chain = slices.Clone(p.pays), slices.Clone(p.chain)
+	w.pays, w.lines = slices.Clone(p.pays), []*history{{chain: slices.Clone(p.chain)}}
 	w.refused, w.nonce, w.incs = maps.Clone(p.ref), p.nonce, p.incs
 	w.reads = 1 << 32
 }

@@ -199,6 +199,7 @@ func init() {
 		"third":  {0, 2, none, func(w *world, _ []int) { w.addThird() }},
 		"third-": {0, 3, none, func(w *world, _ []int) { w.removeThird() }},
 		"remove": {1, 1, site, func(w *world, a []int) { w.removeMember(a[0]) }},
+		"force":  {1, 0, site, func(w *world, a []int) { w.order(a[0]) }}, // drawn by drawForced only
 		// For scripts.
 		"skew": {2, 0, nil, func(w *world, a []int) { w.setCut(a[0], a[1], true) }},
 		"mend": {2, 0, nil, func(w *world, a []int) { w.setCut(a[0], a[1], false) }},
@@ -389,6 +390,19 @@ func (w *world) removeThird() {
 	if n := w.leader(); n != nil && w.third != 0 && n.applied == n.commit {
 		n.propose(payload{kind: payConf, conf: failover.ConfChange{Kind: failover.ChangeRemove, ID: w.third}})
 		w.pump(n.s)
+	}
+}
+
+// removeEverywhere is the same in a history that was given up.
+func (w *world) removeEverywhere() {
+	for _, s := range w.sites {
+		if len(w.lines) == 1 || s == nil || !s.running() || !s.n.leads || s.n == w.leader() || s.n.applied != s.n.commit {
+			continue
+		}
+		w.guard(s, func() {
+			s.n.propose(payload{kind: payConf, conf: failover.ConfChange{Kind: failover.ChangeRemove, ID: w.third}})
+			w.pump(s)
+		})
 	}
 }
 

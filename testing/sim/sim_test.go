@@ -16,6 +16,8 @@ var (
 	flagFrom     = flag.Uint64("sim.from", 1_000_000, "TestLong begins at this seed")
 	flagRuns     = flag.Int("sim.runs", 500, "random schedules of TestRandom")
 	flagSteps    = flag.Int("sim.steps", 200, "steps of a random schedule")
+	flagForced   = flag.Int("sim.forced", 0, "with -sim.seed or -sim.hunt: schedules of TestForced; schedules of TestForced otherwise, zero: 400")
+	flagThird    = flag.Bool("sim.third", false, "with forced claims: a third member, too")
 	flagState    = flag.String("sim.state", "", "TestLong goes on from this file and keeps its totals there")
 	flagFor      = flag.Duration("sim.for", 0, "TestLong runs random schedules for so long")
 	flagSchedule = flag.String("sim.schedule", "", "run this schedule and print it")
@@ -38,16 +40,38 @@ func TestMain(m *testing.M) {
 // Rules: P1, P2, P4, P5, P6, P7, P8, P9, P10, P12, P13, P14, P15, P16, P17, A0; F1, F2, F5, F6, F7, F8, F9, F19, F22, F23, F24, F29, F32, F33, F34, F37.
 func TestRandom(t *testing.T) {
 	if *flagSeed != 0 {
-		r := run(draw(*flagSeed, *flagSteps), Off{}, nil, t.Logf)
-		t.Logf("%+v", r)
+		sc := draw(*flagSeed, *flagSteps)
+		if *flagForced > 0 {
+			sc = drawForced(*flagSeed, *flagSteps, *flagThird)
+		}
+		t.Logf("%s\n%+v", sc, run(sc, Off{}, nil, t.Logf))
 		return
 	}
 	s := newStats(t)
 	for seed := uint64(1); seed <= uint64(*flagRuns); seed++ {
-		s.one(t, seed)
+		s.one(t, draw(seed, *flagSteps))
 	}
 	t.Log(s)
 	if s.Cover.count() < 60 || s.Ends["whole"] < *flagRuns*97/100 {
+		t.Errorf("the schedules reach too little: %s", s)
+	}
+}
+
+// Forced claims at any time, for either member, with removals by hand (P18), in random schedules: in each history
+// all checks of doc.go hold, and one of them is left in the end. What is given up is what an order gave up.
+//
+// Rules: P7, P8, P13, P16, P18.
+func TestForced(t *testing.T) {
+	n := *flagForced
+	if n == 0 {
+		n = 400
+	}
+	s := newStats(t)
+	for seed := uint64(1); seed <= uint64(n); seed++ {
+		s.one(t, drawForced(seed, *flagSteps, *flagThird))
+	}
+	t.Log(s)
+	if s.Forks < n/2 || s.Joins < n/100 || s.Given < n/10 || s.Ends["whole"] < n*8/10 {
 		t.Errorf("the schedules reach too little: %s", s)
 	}
 }
@@ -59,6 +83,9 @@ func TestDeterministic(t *testing.T) {
 	for seed := uint64(1); seed <= 25; seed++ {
 		var out [2]strings.Builder
 		s := draw(seed, *flagSteps)
+		if seed%4 == 0 {
+			s = drawForced(seed, *flagSteps, false)
+		}
 		for i := range out {
 			r := run(s, Off{}, nil, func(f string, a ...any) { fmt.Fprintf(&out[i], f+"\n", a...) })
 			fmt.Fprintf(&out[i], "%+v", r)
@@ -99,7 +126,11 @@ func TestLong(t *testing.T) {
 	s.load(t, *flagState)
 	end, next := time.Now().Add(*flagFor), time.Now().Add(time.Minute)
 	for ; time.Now().Before(end) && !t.Failed(); s.Next++ {
-		s.one(t, s.Next)
+		if s.Next%4 == 3 {
+			s.one(t, drawForced(s.Next, *flagSteps, *flagThird))
+		} else {
+			s.one(t, draw(s.Next, *flagSteps))
+		}
 		if time.Now().After(next) {
 			fmt.Printf("simulation: next seed %d: %s\n", s.Next+1, s)
 			s.save(t, *flagState)
@@ -147,6 +178,9 @@ func TestHunt(t *testing.T) {
 	found := 0
 	for seed := uint64(1); seed <= uint64(*flagHunt) && found < 4; seed++ {
 		s := drawFocus(seed, *flagSteps, *flagFocus)
+		if *flagForced > 0 {
+			s = drawForced(seed, *flagSteps, *flagThird)
+		}
 		if i := slices.Index(startNames[:], *flagStart); i >= 0 {
 			s.start = start(i)
 		}

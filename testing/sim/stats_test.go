@@ -17,6 +17,7 @@ import (
 type stats struct {
 	From, Next                         uint64 // seeds
 	Runs, Ticks, Claims, Writes, Reads int
+	Forks, Joins, Given                int // forced appends, of them by a removed member, acknowledged writes given up
 	CPU                                time.Duration
 	Ends                               map[string]int
 	Cover                              *coverage
@@ -59,8 +60,7 @@ func (s *stats) known(end string, sc schedule) bool {
 	return false
 }
 
-func (s *stats) one(t *testing.T, seed uint64) {
-	sc := draw(seed, *flagSteps)
+func (s *stats) one(t *testing.T, sc schedule) {
 	r := run(sc, Off{}, s.Cover, nil)
 	s.Runs++
 	s.Ends[r.end]++
@@ -68,6 +68,9 @@ func (s *stats) one(t *testing.T, seed uint64) {
 	s.Claims += int(r.generation)
 	s.Writes += r.writes
 	s.Reads += r.reads
+	s.Forks += r.forks
+	s.Joins += r.joins
+	s.Given += r.given
 	wrong := func(r result) bool {
 		return len(r.violations) > 0 || (r.end != "whole" && !s.known(r.end, sc))
 	}
@@ -80,15 +83,15 @@ func (s *stats) one(t *testing.T, seed uint64) {
 	})
 	y := run(small, Off{}, nil, nil)
 	t.Errorf("seed %d ends %s\n%s\nreplay: go test ./testing/sim -run TestReplay -v -sim.schedule '%s'",
-		seed, y.end, strings.Join(y.violations, "\n"), small)
+		sc.seed, y.end, strings.Join(y.violations, "\n"), small)
 }
 
 func (s *stats) String() string {
 	now := cpuTime()
 	s.CPU, s.cpu = s.CPU+now-s.cpu, now
 	cpu := s.CPU.Seconds()
-	return fmt.Sprintf("%d schedules, %.0f a second of CPU, %.0f steps a second, claims %d, writes %d, reads %d, %d cells of phase and event, ends %v",
-		s.Runs, float64(s.Runs)/cpu, float64(s.Ticks)/cpu, s.Claims, s.Writes, s.Reads, s.Cover.count(), s.Ends)
+	return fmt.Sprintf("%d schedules, %.0f a second of CPU, %.0f steps a second, claims %d, forced %d (%d by a removed member), writes %d (%d given up), reads %d, %d cells of phase and event, ends %v",
+		s.Runs, float64(s.Runs)/cpu, float64(s.Ticks)/cpu, s.Claims, s.Forks, s.Joins, s.Writes, s.Given, s.Reads, s.Cover.count(), s.Ends)
 }
 
 // load goes on from what save kept.

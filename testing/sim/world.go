@@ -7,6 +7,8 @@ import (
 
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
+
+	"twok/arbiter"
 )
 
 const clusterID = 0xc1
@@ -29,6 +31,11 @@ type Off struct {
 	KeepLog      bool // P13: a loser always keeps its log
 	Sync         bool // A2: what etcd syncs is not durable
 	NextTerm     bool // P8: the append is made in the term that the log has already
+	ForceTerm    bool // P18: a forced append in the next term, as any other
+	KeepForced   bool // P13: a forced claim in the history is like any other
+	OrderSwap    bool // P18, P7: one appends on the order, and swaps afterwards
+	VoidOrder    bool // P18: an order counts although the pair was whole under it
+	Fence        bool // P16: a lone survivor does not look at a record that names somebody else
 }
 
 // config is what a schedule draws once.
@@ -76,6 +83,7 @@ type letter struct {
 	m        *raftpb.Message
 	db       *db
 	inc      uint32 // of the sender
+	line     int    // its history
 }
 
 type world struct {
@@ -97,26 +105,20 @@ type world struct {
 	incs    uint32
 	nonce   uint64
 
-	chain []link // committed history by index
-	top   struct {
-		term, index uint64
-		site        int
-	}
-	ops   []*op
-	seq   int64
-	third uint64
-	free  []*job
-	mute  bool // no clients
+	lines  []*history
+	match  map[arbiter.Position]uint64 // every entry that was ever written to any log; nil: no forced claims
+	tokens map[uint64]tokenAt          // P18: where the first token of a generation was applied
+	joins  int                         // forced appends by a removed member
+	given  int                         // acknowledged writes that are not of the history that goes on
+	ops    []*op
+	seq    int64
+	third  uint64
+	free   []*job
+	mute   bool // no clients
 
 	violations []string
 	cover      *coverage
 	log        func(format string, args ...any)
-}
-
-// link is one committed entry.
-type link struct {
-	term, data uint64
-	by         string
 }
 
 func (w *world) violation(format string, args ...any) {
@@ -139,6 +141,11 @@ func (w *world) guard(s *site, f func()) {
 		if p := recover(); p != nil {
 			if _, mine := p.(error); mine { // a nil dereference and such: ours
 				panic(p)
+			}
+			if n := s.n; n != nil && n.torn {
+				w.say("%s: etcd panics: %v", s.name, p)
+				s.crash(0)
+				return
 			}
 			w.violation("%s: etcd panics: %v", s.name, p)
 			s.n = nil
@@ -176,7 +183,7 @@ func (w *world) send(n *node, m *raftpb.Message, state *db) {
 		}
 		return
 	}
-	l := letter{from: from, to: to, due: w.now, m: m, db: state, inc: n.inc}
+	l := letter{from: from, to: to, due: w.now, m: m, db: state, inc: n.inc, line: n.s.disk.line}
 	if w.cfg.maxDelay > 0 && w.r.IntN(4) == 0 {
 		l.due += w.r.IntN(w.cfg.maxDelay + 1)
 	}
@@ -273,6 +280,9 @@ func (w *world) hand(l letter) bool {
 		if len(n.received) > 3 {
 			n.received = n.received[1:]
 		}
+	}
+	if len(w.lines) > 1 {
+		w.sent(n, m, l.line)
 	}
 	w.guard(s, func() { _ = n.rn.Step(m) })
 	return true
