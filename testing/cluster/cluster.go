@@ -86,7 +86,7 @@ func New(ctx context.Context, o Options) (c *Cluster, err error) {
 		return c, fmt.Errorf("no mode %q, or no arbiter %q", o.Mode, o.Arbiter)
 	}
 	if o.Auth && !o.TLS {
-		return c, errors.New("Auth goes by the names of certificates and needs TLS")
+		return c, errors.New("authentication goes by the names of certificates: Auth needs TLS")
 	}
 	cfg := lab.Config{
 		Dir: o.Dir, Mode: mode, Twok: o.Twok, CutArbiter: true, EtcdFlags: o.EtcdFlags, AgentEnv: o.AgentEnv,
