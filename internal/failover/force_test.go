@@ -236,3 +236,46 @@ func TestFoldSite(t *testing.T) {
 		}
 	}
 }
+
+// A pair that was given up stops: the condition, clause by clause.
+//
+// Rules: P10, P16; A2.
+func TestResurrected(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		edit func(*State)
+		why  Reason // None: it goes on
+	}{
+		{"the loser's", func(*State) {}, Overridden},
+		{"the survivor's", func(s *State) { s.Rec.Survivor.ID = idA }, RolledBack},
+		{"the survivor did not confirm: nothing shows that it led", func(s *State) { s.Rec.Confirmed = arbiter.Position{} }, None},
+		{"the record is not known", func(s *State) { s.RecStatus = Unavailable }, None},
+		{"a newer one was seen", func(s *State) { s.Seen = 9 }, None},
+		{"no leader", func(s *State) { s.Obs.Etcd = EtcdNoLeader }, None},
+		{"a member came back under a new ID", func(s *State) { s.Obs.Voters.IDs[1] = idC }, None},
+		{"the other one did", func(s *State) { s.Obs.Voters.IDs[0] = idC }, None},
+		{"three voters", func(s *State) { s.Obs.Voters.Count = 3 }, None},
+		{"the token was written since", func(s *State) { s.Obs.Token.Generation = 4 }, None},
+		{"a token of another record", func(s *State) { s.Obs.Token.RecordID = "x" }, None},
+		{"a bad token", func(s *State) { s.Obs.Token.Bad = true }, None},
+		{"no token", func(s *State) { s.Obs.Token.Present = false }, None},
+		{"the token is not known", func(s *State) { s.Obs.TokenRead = false }, None},
+	} {
+		for _, p := range []Phase{Leading, Following} {
+			s := New(testParams, Own{})
+			s.Phase, s.RecStatus, s.RecKnown, s.Rec, s.Seen = p, Readable, true, namedRecord(), 4
+			s.Rec.Survivor.ID, s.Rec.Confirmed = idB, arbiter.Position{Index: 120, Term: 6}
+			leader := idA
+			if p == Following {
+				leader = idB
+			}
+			s.Obs = Obs{Etcd: EtcdLed, Member: idA, Leader: leader, Cluster: clusterID, TokenRead: true, Token: baseData().Token,
+				Voters: Voters{Count: 2, IDs: [2]uint64{idA, idB}}, Version: v36, Other: idB}
+			c.edit(&s)
+			got, acts := Step(s, Event{Kind: Tick, Ticks: 1, Obs: s.Obs})
+			if fenced := got.Phase == Fenced; fenced != (c.why != None) || (fenced && (got.Fence != c.why || !got.Held || len(acts) != 1 || acts[0].Kind != Stop)) {
+				t.Errorf("%s, %s: %s/%s %v", p, c.name, got.Phase, got.Fence, acts)
+			}
+		}
+	}
+}

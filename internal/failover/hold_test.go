@@ -19,6 +19,7 @@ func TestHoldDownCountsLosses(t *testing.T) {
 	}
 	led := obsOf(EtcdLed)
 	led.Leader = idB
+	led.Token.Members = [2]uint64{0x9, idB} // this member was called 9 when it was lost
 	tick(led)
 	if s.Phase != Following {
 		t.Fatalf("with a leader: %s", s.Phase)

@@ -4,6 +4,9 @@ package failover
 // member could claim, and to tidy up.
 func (m *machine) following() {
 	s := &m.s
+	if m.resurrected() {
+		return
+	}
 	if s.Obs.Voters.Count != 0 { // else the own list was not readable just now
 		s.Why = m.unarmed()
 	}
@@ -16,6 +19,27 @@ func (m *machine) following() {
 		m.poll(s.P.RecordIdle)
 	}
 	m.tidy()
+}
+
+// resurrected stops a pair that was given up. A survivor confirmed that it led alone, and here a leader has
+// the very voters of before its claim: IDs never come back, so these logs lack the claim, and what the survivor
+// acknowledged since. Its disk was rolled back, or replaced where somebody else starts etcd, and it elected the loser or was
+// elected by it (P10, P16).
+func (m *machine) resurrected() bool {
+	s, o, rec := &m.s, &m.s.Obs, &m.s.Rec
+	if s.RecStatus != Readable || s.old() || o.Etcd != EtcdLed || o.Voters.Count != 2 || !o.TokenRead || rec.Confirmed.Index == 0 {
+		return false
+	}
+	t := o.Token
+	if !t.Present || t.Bad || t.RecordID != rec.ID || t.Generation >= rec.Generation || !t.Names(o.Voters.IDs[0], o.Voters.IDs[1]) {
+		return false
+	}
+	why := RolledBack
+	if rec.Survivor.ID != o.Member {
+		why = Overridden
+	}
+	m.fence(why)
+	return true
 }
 
 // Whole says whether this agent sees a pair with a leader whose token matches
@@ -69,6 +93,9 @@ func (m *machine) leading() {
 	s, o := &m.s, m.s.Obs
 	if o.Etcd != EtcdLed || o.Voters.Count == 0 {
 		return // the own list was not readable just now
+	}
+	if m.resurrected() {
+		return
 	}
 	s.Why = m.unarmed()
 	switch s.Why {
