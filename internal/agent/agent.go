@@ -31,7 +31,9 @@ type Agent struct {
 	trace  *tracer
 	echo   echoes
 	post   postMortems
-	checks checks
+
+	presence presence
+	checks   checks
 
 	events chan failover.Event
 	status atomic.Pointer[Status]
@@ -119,12 +121,17 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	g.Go(func() { etcdEnd <- a.cfg.Etcd.Run(life) })
 	g.Go(func() { a.watch.run(life) })
 	g.Go(func() { a.runChecks(life) })
+	here, gone := context.WithCancel(life) // it ends before etcd does
+	left := make(chan struct{})
+	go func() { a.bePresent(here); close(left) }()
 	if a.cfg.Scratch != nil {
 		a.watch.trust(a.storeAtStart())
 		g.Go(func() { a.probeStore(life) })
 	}
 	a.loop(ctx, life)
 	a.post.end(a.cfg)
+	gone()
+	<-left
 	end()
 	g.Wait()
 	return errors.Join(<-etcdEnd, a.trace.err())
@@ -251,6 +258,7 @@ func (a *Agent) note(s failover.State, e failover.Event, next failover.State, li
 	}
 	st := statusOf(next, a.cfg.ArbiterName, a.cfg.Etcd.Process())
 	a.checks.onto(&st)
+	st.OtherAgent = a.presence.other()
 	old := a.status.Swap(&st)
 	if s.Phase != next.Phase {
 		a.checks.wake()

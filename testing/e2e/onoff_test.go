@@ -53,7 +53,7 @@ func (p *pair) metric(url, name string) float64 {
 	p.Helper()
 	req, err := http.NewRequestWithContext(p.within(), http.MethodGet, url+"/metrics", nil)
 	p.must(err)
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := (&http.Client{Transport: &http.Transport{TLSClientConfig: p.tls, DisableKeepAlives: true}}).Do(req)
 	p.must(err)
 	defer resp.Body.Close()
 	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
@@ -100,10 +100,13 @@ func (p *pair) writeWithin(deadline time.Duration, endpoints ...string) {
 	p.written("the first write")
 }
 
+// calm is for tests in which no election may happen: with an election timeout of 200 ms a busy machine is enough for one.
+func calm(c *lab.Config) { c.Timing, c.ClaimAfter = lab.Default, 3*time.Second }
+
 // bare is a pair of etcds that nobody watches over, under load.
 func bare(t *testing.T, minor string, opts ...func(*lab.Config)) *pair {
 	t.Helper()
-	p := prepare(t, minor, append([]func(*lab.Config){external}, opts...)...)
+	p := prepare(t, minor, append([]func(*lab.Config){external, calm}, opts...)...)
 	p.must(p.StartArbiter(p.within()))
 	for _, name := range lab.Sites {
 		p.must(p.Site(name).StartEtcd())
@@ -380,5 +383,59 @@ func TestParentRestarts(t *testing.T) {
 		if pid := p.etcdPID(name); strconv.Itoa(pid) != starts[len(starts)-1] {
 			t.Errorf("the etcd of %s is %d, its parent started %q", name, pid, starts)
 		}
+	}
+}
+
+// TestOneAgentOff: one agent is taken off, or killed. The other one says so, for its pair is half protected: if its own member is
+// lost nobody takes over. No etcd notices. When the agent is back the other one says that too.
+//
+// Rules: P14; F4.
+func TestOneAgentOff(t *testing.T) {
+	for _, minor := range lab.Minors {
+		if !full && minor != "3.7" {
+			continue
+		}
+		t.Run(minor, func(t *testing.T) {
+			p := bare(t, minor)
+			before := p.lives()
+			p.on()
+			p.whole()
+			other := func(site, what string) {
+				t.Helper()
+				p.health(site, "the other agent is "+what, func(h lab.Health) bool { return h.OtherAgent == what && h.Armed })
+			}
+			for i, off := range []func(*lab.Site){(*lab.Site).StopAgent, (*lab.Site).KillAgent} {
+				gone := p.Site(p.leader())
+				if i == 0 {
+					gone = p.Site(lab.Other(gone.Name))
+				}
+				stays := lab.Other(gone.Name)
+				other(gone.Name, agent.OtherPresent)
+				other(stays, agent.OtherPresent)
+				off(gone)
+				other(stays, agent.OtherMissing)
+				if l := p.logLines(p.Site(stays).AgentLog, "the other member has no agent"); len(l) != 1 {
+					t.Errorf("the agent of %s logs %q", stays, l)
+				}
+				p.must(gone.StartAgent())
+				other(stays, agent.OtherPresent)
+				other(gone.Name, agent.OtherPresent)
+				p.undisturbed("an agent off", before)
+			}
+			p.off()
+			p.undisturbed("both off", before)
+			if keys := p.twokKeys(); !slices.Equal(keys, []string{member.TokenKey}) {
+				t.Errorf("off: the keys %q", keys)
+			}
+			p.on()
+			p.whole()
+			p.w.Stop()
+			p.Log(p.audit())
+			p.write()
+			p.failover(lab.CutLink)
+			for _, name := range lab.Sites { // the returned one has another ID
+				other(name, agent.OtherPresent)
+			}
+		})
 	}
 }

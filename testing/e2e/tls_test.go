@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -31,15 +32,24 @@ type authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 	n    int64
+
+	pem   []byte        // the CA's certificate
+	valid time.Duration // of what is made; zero: a day
 }
 
-func newAuthority(t *testing.T) *authority {
+func newAuthority(t *testing.T) *authority { t.Helper(); return namedAuthority(t, "twok test CA") }
+
+func namedAuthority(t *testing.T, name string) *authority {
 	t.Helper()
 	a := &authority{T: t, dir: t.TempDir()}
 	a.cert, a.key = a.make("ca", &x509.Certificate{
-		Subject: pkix.Name{CommonName: "twok test CA"}, IsCA: true, BasicConstraintsValid: true,
+		Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true,
 		KeyUsage: x509.KeyUsageCertSign,
 	})
+	var err error
+	if a.pem, err = os.ReadFile(a.path("ca", ".crt")); err != nil {
+		t.Fatal(err)
+	}
 	return a
 }
 
@@ -55,7 +65,7 @@ func (a *authority) make(name string, c *x509.Certificate) (*x509.Certificate, *
 	a.n++
 	c.SerialNumber = big.NewInt(a.n)
 	if c.NotAfter.IsZero() {
-		c.NotBefore, c.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(24*time.Hour)
+		c.NotBefore, c.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(cmp.Or(a.valid, 24*time.Hour))
 	}
 	parent, signer := a.cert, a.key
 	if parent == nil {
