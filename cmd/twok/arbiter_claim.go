@@ -93,6 +93,7 @@ type claimJSON struct {
 	End         uint64  `json:"member_index"`
 	GivenUp     *uint64 `json:"entries_given_up_at_least"`
 	CarriedOut  bool    `json:"carried_out"`
+	Void        bool    `json:"void"`
 	Leads       bool    `json:"leads"`
 	LeadsAs     string  `json:"leads_as"`
 	LeadsAtGen  uint64  `json:"leads_at_generation"`
@@ -196,7 +197,7 @@ func localData(dir string) (force.Local, error) {
 		return force.Local{}, err
 	}
 	s := l.Summary()
-	local := force.Local{Dir: dir, Member: s.MemberID, Last: arbiter.Position{Index: s.Last.Index, Term: s.Last.Term}}
+	local := force.Local{Dir: dir, Member: s.MemberID, Cluster: s.ClusterID, Last: arbiter.Position{Index: s.Last.Index, Term: s.Last.Term}}
 	name, id, err := agent.Identity(dir)
 	if id == s.MemberID {
 		local.Name = name
@@ -241,6 +242,10 @@ func showClaim(out io.Writer, cs force.Case, now time.Time) error {
 		row("overridden", "a pair that was whole, as noted %s: %s and %s", showTime(r.WholeAt, now), arbiter.FormatID(r.WholeMembers[0]), arbiter.FormatID(r.WholeMembers[1]))
 	case r.Survivor.ID == 0:
 		row("overridden", "nobody: no member ever claimed")
+	case failover.Ordered(r, r.Survivor.ID):
+		row("overridden", "%s, which was ordered to go on %s and has not: %s", who(r.Survivor), showTime(r.ClaimedAt, now), printable(r.Reason))
+	case r.Survivor.ID == cs.Member.ID:
+		row("overridden", "what this member itself had: it claimed %s: %s", showTime(r.ClaimedAt, now), printable(r.Reason))
 	default:
 		row("overridden", "%s, which claimed %s: %s", who(r.Survivor), showTime(r.ClaimedAt, now), printable(r.Reason))
 	}
@@ -321,6 +326,10 @@ func waitClaim(ctx context.Context, c *cli.Context, reg arbiter.Register, order 
 		case p.Another:
 			return hint(withCode(fmt.Errorf("the record changed since: it is at generation %d and names %s", p.Record.Generation, arbiter.FormatID(p.Record.Survivor.ID)), exitConflict),
 				"look at it with `twok arbiter show` and `twok arbiter history`")
+		case p.Void:
+			out.Void = true
+			return hint(withCode(fmt.Errorf("the pair became whole at generation %d, with both members: the order is void, nothing was given up", p.Record.Generation), exitConflict),
+				"nothing else is needed; look at it with `twok arbiter show`")
 		case p.Leads:
 			out.CarriedOut, out.Leads, out.LeadsAs, out.LeadsAtGen = true, true, arbiter.FormatID(p.Record.Survivor.ID), p.Record.Generation
 			fmt.Fprintf(progress, "%s leads, as generation %d; its own history begins at %s\n", arbiter.FormatID(p.Record.Survivor.ID), p.Record.Generation, showPosition(p.Record.Fork))
@@ -361,7 +370,7 @@ func claimError(err error) error {
 	case errors.Is(err, force.ErrAlive):
 		return hint(withCode(err, exitAlive), "wait: if a survivor lives, the other member returns by itself; if you know that it is dead, wait three minutes, or give --override-live-survivor")
 	case errors.Is(err, force.ErrMember):
-		return hint(withCode(err, exitMember), "give the name or the ID of a voter: its agent's /health shows member_id; --endpoints with its client URL lets its name be found")
+		return hint(withCode(err, exitMember), "give the name or the ID of a voter: its agent's /health shows member_id; --endpoints with its client URL lets its name be found, or, since a member without a leader may not answer there, --data-dir on its machine")
 	case errors.Is(err, force.ErrPaused):
 		return hint(withCode(err, exitMember), failover.Paused.Remedy())
 	case errors.Is(err, force.ErrChanged):

@@ -17,11 +17,12 @@ func arbiterHistoryCommand() *cli.Command {
 		Name:  "history",
 		Usage: "read the record once and print who survived, oldest first",
 		Description: fmt.Sprintf(`The record keeps the last %d entries. A run of claims by one survivor, with no whole pair in
-between, is one entry with its first fork. The generation before the first entry had no claim
+between, is one entry with its first fork. A forced claim begins a new one, and says who ordered it; "yes": it was its
+continuation, under a new member ID. The generation before the first entry had no claim
 that is still known.
 
 Exit codes: those of twok arbiter show.`, arbiter.HistoryLen),
-		Flags: recordFlags("print a JSON array of {first, last, survivor, fork, forced, at}"),
+		Flags: recordFlags("print a JSON array of {first, last, survivor, fork, forced, by, at}"),
 		Action: withRecord(func(c *cli.Context, _ arbiter.Register, rec arbiter.Record, _ []byte, _ arbiter.Version) error {
 			if c.Bool("json") {
 				return historyJSON(c.App.Writer, rec)
@@ -37,7 +38,7 @@ Exit codes: those of twok arbiter show.`, arbiter.HistoryLen),
 
 func historyTable(out io.Writer, r arbiter.Record, now time.Time) error {
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(w, "GENERATIONS\tSURVIVOR\tFORK\tFORCED\tCLAIMED")
+	fmt.Fprintln(w, "GENERATIONS\tSURVIVOR\tFORK\tFORCED BY\tCLAIMED")
 	for _, e := range r.History[:r.HistoryCount()] {
 		generations := fmt.Sprint(e.First)
 		if e.Last != e.First {
@@ -46,6 +47,9 @@ func historyTable(out io.Writer, r arbiter.Record, now time.Time) error {
 		forced := "no"
 		if e.Forced {
 			forced = "yes"
+			if e.By != "" {
+				forced = printable(e.By)
+			}
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", generations, arbiter.FormatID(e.Survivor), showPosition(e.Fork), forced, showTime(e.At, now))
 	}
@@ -59,13 +63,14 @@ type historyEntry struct {
 	Survivor string           `json:"survivor"`
 	Fork     arbiter.Position `json:"fork"`
 	Forced   bool             `json:"forced"`
+	By       string           `json:"by"`
 	At       time.Time        `json:"at"`
 }
 
 func historyJSON(w io.Writer, r arbiter.Record) error {
 	es := []historyEntry{}
 	for _, e := range r.History[:r.HistoryCount()] {
-		es = append(es, historyEntry{e.First, e.Last, arbiter.FormatID(e.Survivor), e.Fork, e.Forced, time.UnixMilli(e.At).UTC()})
+		es = append(es, historyEntry{e.First, e.Last, arbiter.FormatID(e.Survivor), e.Fork, e.Forced, e.By, time.UnixMilli(e.At).UTC()})
 	}
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")

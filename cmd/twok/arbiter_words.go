@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"twok/arbiter"
+	"twok/internal/failover"
 )
 
 // quietFor is how long the record of a pair with its agents running is not written, at most: the leader's
@@ -21,7 +22,10 @@ func words(r arbiter.Record, now time.Time) (ws []string) {
 	}
 	whole := r.WholeGeneration == r.Generation
 	lone := r.Survivor.ID != 0 && !whole
+	ordered := failover.Ordered(r, r.Survivor.ID)
 	switch {
+	case ordered:
+		say("An operator ordered %s to go on alone (%s), %s. Its agent has not carried this out yet: does it run?", name, printable(r.Reason), since(r.ClaimedAt, now))
 	case lone && r.Drain:
 		say("%s goes on alone, it claimed %s: the other member is drained.", name, since(r.ClaimedAt, now))
 	case lone && r.Confirmed.Index != 0:
@@ -40,12 +44,18 @@ func words(r arbiter.Record, now time.Time) (ws []string) {
 		say("If the link were cut now, nothing would write: the pair is paused.")
 	case whole:
 		say("If the link were cut now, one of the two would go on alone, as generation %d: the leader of then, if it lives.", r.Generation+1)
+	case ordered:
+		say("Until then nothing writes, but for a survivor that was overridden and does not know yet.")
 	case lone:
 		say("If the link were cut now, only this member could go on; the other one returns when it reaches it.")
 	default:
 		say("If the link were cut now, nothing would write: neither member has the pair token yet.")
 	}
-	if r.Forced {
+	switch {
+	case ordered || !r.Forced:
+	case r.Fork.Index == 0:
+		say("An operator had forced a claim (%s). Nobody carried it out before the pair was whole: it is void.", printable(r.Reason))
+	default:
 		say("The last claim was forced by an operator: writes of the other side may have been given up.")
 	}
 	if age := now.Sub(time.UnixMilli(r.WrittenAt)); r.WrittenAt != 0 && age > quietFor {

@@ -37,7 +37,13 @@ func TestWords(t *testing.T) {
 		{"alone, whole a generation before", func(r *arbiter.Record) { r.Survivor.ID, r.WholeGeneration = 0xa, 2 }, []string{"claimed"}, "is whole"},
 		{"drained", func(r *arbiter.Record) { r.Survivor.ID, r.Drain = 0xa, true }, []string{"is drained"}, "confirmed"},
 		{"paused", func(r *arbiter.Record) { r.WholeGeneration, r.Pause = 3, true }, []string{"paused"}, "as generation"},
-		{"forced", func(r *arbiter.Record) { r.Survivor.ID, r.Forced = 0xa, true }, []string{"forced by an operator"}, "new"},
+		{"forced", func(r *arbiter.Record) { r.Survivor.ID, r.Forced, r.Fork.Index = 0xa, true, 9 }, []string{"has not confirmed", "was forced by an operator"}, "ordered"},
+		{"ordered", func(r *arbiter.Record) {
+			r.Survivor, r.Forced, r.Reason, r.ClaimedAt = arbiter.Member{ID: 0xa, Name: "a"}, true, "forced by eve\x1b", at(time.Minute)
+		}, []string{`ordered a (000000000000000a) to go on alone ("forced by eve\x1b"), 1m0s ago`, "not carried this out", "Until then nothing writes"}, "was forced"},
+		{"ordered in vain", func(r *arbiter.Record) {
+			r.Survivor.ID, r.Forced, r.WholeGeneration, r.Reason = 0xa, true, 3, "forced by eve"
+		}, []string{"The pair is whole", "forced a claim (forced by eve)", "it is void"}, "given up"},
 		{"silent", func(r *arbiter.Record) { r.WholeGeneration, r.WrittenAt = 3, at(10*time.Minute) }, []string{"Nothing was written to the record for 10m0s"}, "new"},
 		{"clock ahead", func(r *arbiter.Record) { r.WholeGeneration, r.WholeAt = 3, at(-time.Hour) }, []string{"by a clock ahead"}, "Nothing was"},
 	} {
@@ -68,8 +74,10 @@ func TestHistory(t *testing.T) {
 	}))
 	t.Cleanup(hs.Close)
 	rec = aRecord()
+	rec.History[2] = arbiter.HistoryEntry{First: 4, Last: 4, Survivor: 7, Forced: true, By: "eve@host\x1b"}
+	rec.Generation, rec.Survivor.ID = 4, 7
 	out, errs, code := twok(t, "arbiter", "history", "--arbiter", hs.URL+"/pair")
-	if lines := strings.Split(strings.TrimSpace(out), "\n"); code != 0 || len(lines) != 3 || !strings.HasPrefix(lines[1], "1-2 ") || !strings.Contains(lines[2], "8e9e05c52164694d") || !strings.Contains(lines[2], "yes") {
+	if lines := strings.Split(strings.TrimSpace(out), "\n"); code != 0 || len(lines) != 4 || !strings.HasPrefix(lines[1], "1-2 ") || !strings.Contains(lines[2], "8e9e05c52164694d") || !strings.Contains(lines[2], "yes") || !strings.Contains(lines[3], `"eve@host\x1b"`) {
 		t.Errorf("exit %d\n%s%s", code, out, errs)
 	}
 	out, errs, code = twok(t, "arbiter", "history", "--json", "--arbiter", hs.URL+"/pair")
@@ -78,8 +86,9 @@ func TestHistory(t *testing.T) {
 		Survivor    string
 		Fork        arbiter.Position
 		Forced      bool
+		By          string
 	}
-	if err := json.Unmarshal([]byte(out), &es); err != nil || code != 0 || len(es) != 2 || es[0].Last != 2 || es[0].Survivor != "fd422379fda50e48" || es[0].Fork.Index != 9 || !es[1].Forced {
+	if err := json.Unmarshal([]byte(out), &es); err != nil || code != 0 || len(es) != 3 || es[0].Last != 2 || es[0].Survivor != "fd422379fda50e48" || es[0].Fork.Index != 9 || !es[1].Forced || es[1].By != "" || es[2].By != "eve@host\x1b" {
 		t.Errorf("exit %d, %v\n%s%s", code, err, out, errs)
 	}
 	rec = arbiter.Record{ID: "r", Nonce: "n", ClusterID: 7, Generation: 1, CreatedAt: 1, WrittenAt: 1}

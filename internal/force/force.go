@@ -21,6 +21,9 @@ import (
 // names counts as dead: a survivor confirms about once a minute (P10, P18, P20).
 const QuietFor = 3 * time.Minute
 
+// readLimit ends one read of a register that is silent.
+const readLimit = 10 * time.Second
+
 var (
 	// ErrMember: the member is not known, ambiguous, of another cluster, or a learner. Nothing overrides this.
 	ErrMember = errors.New("this member cannot be named")
@@ -91,10 +94,11 @@ func see(ctx context.Context, d *etcdapi.Dialer, url string) Sight {
 
 // Local is what the named member's data directory says, where the command can read it. Zero: it cannot.
 type Local struct {
-	Dir    string
-	Member uint64
-	Name   string
-	Last   arbiter.Position // the end of the log
+	Dir     string
+	Member  uint64
+	Cluster uint64
+	Name    string
+	Last    arbiter.Position // the end of the log
 }
 
 // Case is a forced claim that is being considered.
@@ -119,14 +123,17 @@ func Consider(rec arbiter.Record, v arbiter.Version, sights []Sight, local Local
 			return c, fmt.Errorf("%s is of cluster %s, the record of %s: %w", s.URL, arbiter.FormatID(s.Cluster), arbiter.FormatID(rec.ClusterID), ErrMember)
 		}
 	}
+	if local.Member != 0 && local.Cluster != rec.ClusterID {
+		return c, fmt.Errorf("%s is of cluster %s, the record of %s: %w", local.Dir, arbiter.FormatID(local.Cluster), arbiter.FormatID(rec.ClusterID), ErrMember)
+	}
 	var err error
 	if c.Member, c.Unseen, err = find(rec, sights, local, want); err != nil {
 		return c, err
 	}
+	if by := learner(sights, c.Member.ID); by != "" {
+		return c, fmt.Errorf("%s is a learner, says %s: it holds no vote, and perhaps not every write that its survivor acknowledged: %w", printName(c.Member), by, ErrMember)
+	}
 	for _, s := range sights {
-		if s.Member == c.Member.ID && s.Learner {
-			return c, fmt.Errorf("%s (%s) is a learner: it holds no vote, and perhaps not every write that its survivor acknowledged: %w", printName(c.Member), s.URL, ErrMember)
-		}
 		if s.Member == c.Member.ID && s.Commit > c.End.Index {
 			c.End, c.EndIs = arbiter.Position{Index: s.Commit, Term: s.Term}, "the commit index that "+s.URL+" knows"
 		}
@@ -139,6 +146,31 @@ func Consider(rec arbiter.Record, v arbiter.Version, sights []Sight, local Local
 	}
 	c.Ordered = failover.Ordered(rec, c.Member.ID)
 	return c, nil
+}
+
+// learner is who says that the member is a learner: it itself, or, if it does not answer, a list, and no other list shows it
+// as a voter. Empty: nobody.
+func learner(sights []Sight, id uint64) (by string) {
+	for _, s := range sights {
+		if s.Member == id && s.Learner {
+			return s.URL
+		}
+	}
+	for _, s := range sights {
+		if s.Member == id {
+			return ""
+		}
+		for _, m := range s.Members {
+			switch {
+			case m.ID != id:
+			case !m.Learner:
+				return ""
+			case by == "":
+				by = s.URL
+			}
+		}
+	}
+	return by
 }
 
 func printName(m arbiter.Member) string {
@@ -188,7 +220,8 @@ func find(rec arbiter.Record, sights []Sight, local Local, want string) (m arbit
 			return m, false, fmt.Errorf("%q names the members %s: %w", want, formatIDs(ids), ErrMember)
 		}
 	}
-	id, perr := strconv.ParseUint(strings.TrimPrefix(want, "0x"), 16, 64)
+	digits := strings.TrimPrefix(want, "0x")
+	id, perr := strconv.ParseUint(digits, 16, 64)
 	if perr != nil || id == 0 {
 		return m, false, fmt.Errorf("no member that can be seen is called %q: %w", want, ErrMember)
 	}
@@ -200,7 +233,7 @@ func find(rec arbiter.Record, sights []Sight, local Local, want string) (m arbit
 			return arbiter.Member{ID: id, Name: name}, false, nil
 		}
 	}
-	if len(want) != len(arbiter.FormatID(0)) {
+	if len(digits) != len(arbiter.FormatID(0)) {
 		return m, false, fmt.Errorf("no member that can be seen is called %q or has this ID; one that cannot be seen needs all %d digits: %w", want, len(arbiter.FormatID(0)), ErrMember)
 	}
 	return arbiter.Member{ID: id}, true, nil
@@ -273,7 +306,9 @@ func (c Case) Watch(ctx context.Context, r arbiter.Register, quiet time.Duration
 	t := time.NewTicker(every)
 	defer t.Stop()
 	for {
-		_, v, err := r.Read(ctx)
+		one, cancel := context.WithTimeout(ctx, readLimit)
+		_, v, err := r.Read(one)
+		cancel()
 		now := time.Now()
 		if err == nil {
 			if v != c.Version {
@@ -327,7 +362,7 @@ func (c Case) Order(ctx context.Context, r arbiter.Register, by string) (arbiter
 			switch {
 			case derr != nil:
 				return next, fmt.Errorf("%w: %w", ErrChanged, derr)
-			case got.ClaimNonce == next.ClaimNonce:
+			case got.ClaimNonce == next.ClaimNonce || carries(got, next):
 				return next, nil
 			case got.Generation > c.Record.Generation:
 				return next, fmt.Errorf("%w: it names %s by now, %s", ErrChanged, printName(got.Survivor), got.Reason)
@@ -350,6 +385,7 @@ type Progress struct {
 	Taken   bool // the agent has claimed, and operates
 	Leads   bool // the member confirmed that it leads
 	Another bool // somebody else was named since
+	Void    bool // nobody carried it out, and the pair became whole under it: nothing was given up
 }
 
 // Look reads how far an order of this generation has come.
@@ -365,6 +401,7 @@ func Look(ctx context.Context, r arbiter.Register, order arbiter.Record) (Progre
 	p := Progress{Record: rec}
 	switch {
 	case rec.ClaimNonce == order.ClaimNonce:
+		p.Void = rec.WholeGeneration == rec.Generation
 	case !carries(rec, order):
 		p.Another = true
 	default:
@@ -373,14 +410,19 @@ func Look(ctx context.Context, r arbiter.Register, order arbiter.Record) (Progre
 	return p, nil
 }
 
-// carries says whether the claim that rec shows carries out this order: the newest entry of the history holds the
-// order's generation, or the one before it does (a removed member claims under a new ID).
+// carries says whether the claims that rec shows carry this order out: the newest entry of the history is the
+// order's own, longer by now; or, of a removed member that claimed under a new ID, the one after it, which nobody ordered.
 func carries(rec, order arbiter.Record) bool {
-	if rec.Generation <= order.Generation || !rec.Forced || rec.Fork.Index == 0 {
+	n := rec.HistoryCount()
+	if n == 0 || rec.Generation <= order.Generation || rec.Fork.Index == 0 {
 		return false
 	}
-	n := rec.HistoryCount()
-	return slices.ContainsFunc(rec.History[max(n-2, 0):n], func(h arbiter.HistoryEntry) bool {
+	is := func(h arbiter.HistoryEntry) bool {
 		return h.Forced && h.First <= order.Generation && order.Generation <= h.Last && h.Survivor == order.Survivor.ID
-	})
+	}
+	last := rec.History[n-1]
+	if is(last) {
+		return last.Last > order.Generation
+	}
+	return n > 1 && is(rec.History[n-2]) && last.Forced && last.By == "" && last.First == order.Generation+1
 }
