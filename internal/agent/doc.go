@@ -17,4 +17,7 @@
 //  3. The agent's end changes no membership (F4). A section that is open when the
 //     agent is told to stop is completed first, as far as its deadline allows.
 //  4. The memory file may be lost: no role depends on it (F9).
+//
+// What is written for people and for monitoring decides nothing and delays nothing: a post-mortem file after each surgery and
+// each return (PostMortemDir), and a leased key in the pair by which two agents know of each other (PresencePrefix).
 package agent
