@@ -130,12 +130,16 @@ var wrong = []struct {
 	{"paused", func(f *Facts) { f.Process.Paused = true }, "etcd-process", Refused, "paused", "SIGCONT", ""},
 	{"not to be signalled", func(f *Facts) { f.Process.Signal = fs.ErrPermission }, "etcd-signal", Refused, "4711", "CAP_KILL", ""},
 	{"no version", func(f *Facts) { f.Process.VersionErr = errBoom }, "etcd-version", Refused, "version-unknown", "3.5, 3.6 or 3.7", "mixed-versions"},
+	{"no version, no etcd", func(f *Facts) {
+		f.Process.VersionErr, f.Process.Running, f.Locks.WALHeld = errBoom, false, false
+	}, "etcd-version", Warning, "version-unknown", "3.5, 3.6 or 3.7", "etcd-process etcd-signal mixed-versions"},
 	{"etcd 3.4", func(f *Facts) { f.Process.Version = "3.4.30" }, "etcd-version", Refused, "3.4.30", "3.5, 3.6 or 3.7", "mixed-versions"},
 	{"etcd 3.8", func(f *Facts) { f.Process.Version = "3.8.0" }, "etcd-version", Refused, "3.8.0", "", "mixed-versions"},
 	{"stale reads", func(f *Facts) { f.Process.StaleReads = true }, "etcd-version", Warning, "20418", "3.6.9", ""},
 	{"unsafe flags", func(f *Facts) {
 		f.Process.Flags.PreVote, f.Process.Flags.UnsafeNoFsync, f.Process.Flags.ForceNewCluster = false, true, true
 	}, "etcd-flags", Refused, "etcd-unsafe: etcd was told --force-new-cluster, --unsafe-no-fsync, --pre-vote=false", "", ""},
+	{"unsafe flag in a file", func(f *Facts) { f.Process.Flags.PreVote, f.Process.Flags.ConfigFile = false, "/etc/etcd.yml" }, "etcd-flags", Refused, "--pre-vote=false in /etc/etcd.yml", "", ""},
 	{"another directory", func(f *Facts) { f.Process.Mode, f.Process.Flags.DataDir = etcdproc.ModeSupervise, "/other" }, "etcd-flags", Refused, "/other", "same --data-dir", ""},
 	{"flags unknown", func(f *Facts) { f.Process.FlagsErr = errBoom }, "etcd-flags", Refused, "boom", "CAP_SYS_PTRACE", ""},
 	{"etcd silent", func(f *Facts) { f.Etcd = Etcd{Err: errBoom} }, "etcd-answers", Refused, "boom", "--client-url", "voters"},
@@ -143,6 +147,7 @@ var wrong = []struct {
 	{"peer port silent", func(f *Facts) { f.Etcd.Peer = errBoom }, "etcd-answers", Refused, "boom", "--peer-url", ""},
 	{"alarm", func(f *Facts) { f.Etcd.Alarm = true }, "etcd-answers", Refused, "NOSPACE", "disarm", ""},
 	{"no right to the token", func(f *Facts) { f.Etcd.Token = errBoom }, "etcd-answers", Refused, "boom", "root role", ""},
+	{"no list", func(f *Facts) { f.Etcd = Etcd{Err: errBoom} }, "voters", Refused, "not checked", "etcd answer", "etcd-answers"},
 	{"three voters", func(f *Facts) { f.Etcd.Voters = []string{"a", "b", "c"} }, "voters", Refused, "third-voter: a, b, c", "two voters", ""},
 	{"one voter", func(f *Facts) { f.Etcd.Voters = []string{"a"} }, "voters", Refused, "only a", "two voters", ""},
 	{"alone", func(f *Facts) { f.Etcd.Voters, f.Arbiter.Alone, f.Arbiter.Armed = []string{"a"}, true, false }, "voters", Refused, "only copy", "returns by itself", "token"},
@@ -153,6 +158,7 @@ var wrong = []struct {
 	{"other's client port", func(f *Facts) { f.Other[0].Client = errBoom }, "other-member", Refused, "client port: boom", "", ""},
 	{"other is myself", func(f *Facts) { f.Other[0].Self = true }, "other-member", Refused, "leads to this member", "--advertise-client-urls", ""},
 	{"mixed", func(f *Facts) { f.Other[0].Version = "3.7.3" }, "mixed-versions", Warning, "3.6.16 here, 3.7.3 at b", "upgrade", ""},
+	{"odd version", func(f *Facts) { f.Other[0].Version = "4" }, "mixed-versions", Warning, "4 at b", "", ""},
 	{"version not known", func(f *Facts) { f.Other[0].Version = "" }, "mixed-versions", Warning, "not compared", "", ""},
 	{"client certificate expired", func(f *Facts) { f.Client.Own.NotAfter = now }, "client-certificate", Refused, "--client-cert: expired on 2026-03-04", "renew", ""},
 	{"client certificate of tomorrow", func(f *Facts) { f.Client.Own.NotBefore = now.Add(time.Second) }, "client-certificate", Refused, "not valid before 2026-03-04T05:06:08Z", "clock", ""},
