@@ -1,10 +1,16 @@
 package e2e
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"os"
+	"path/filepath"
 	"testing"
+	"time"
 
 	"twok/internal/lab"
+	"twok/walsurgery"
 )
 
 // TestBlankDisk: the loser's disk is replaced, the agent's own memory with it: while the survivor leads alone, or before
@@ -97,4 +103,65 @@ func TestBlankDiskInSignalMode(t *testing.T) {
 			p.wholeAndAudited()
 		})
 	}
+}
+
+// TestSurvivorsDiskReplaced: the disk of the member that leads alone is replaced, and somebody else starts etcd on it, as the
+// voter that it was, while the link is cut. With the link back it elects the loser, which knows nothing of the claim: the
+// pair of before, without what the survivor acknowledged. The agents stop it; a person decides.
+// Rules: P10, P16, P18; A2; F13.
+func TestSurvivorsDiskReplaced(t *testing.T) {
+	p := start(t, "3.6", external)
+	p.untraced = "the model's disks are not replaced"
+	survivor := p.leader()
+	loser := lab.Other(survivor)
+	p.CutLink()
+	p.written("the survivor leads alone")
+	p.role(loser, "lost")
+	p.until("the survivor confirms", func(ctx context.Context) error {
+		rec, err := p.Record(ctx)
+		if err == nil && rec.Confirmed.Index == 0 {
+			err = errors.New("not confirmed")
+		}
+		return err
+	})
+	p.w.Stop()
+	p.must(p.Site(survivor).Kill())
+	p.must(os.RemoveAll(p.Site(survivor).DataDir))
+	p.must(p.Site(survivor).Start())
+	p.until("etcd runs on the new disk", func(context.Context) error {
+		_, err := walsurgery.ReadMetadata(filepath.Join(p.Site(survivor).DataDir, "member", "wal"))
+		return err
+	})
+	p.HealLink()
+	p.role(loser, "fenced")
+	p.reason(loser, "overridden")
+	p.until("nobody serves", func(context.Context) error { // fenced: etcd is being stopped
+		if p.wrote("nobody serves") {
+			return errors.New("a write was acknowledged")
+		}
+		return nil
+	})
+	p.steady("nobody serves", 3*time.Second, func(context.Context) error {
+		if p.wrote("nobody serves") {
+			return errors.New("a write was acknowledged")
+		}
+		return nil
+	})
+	p.claim(0, fmt.Sprintf("%016x", p.walID(loser)), "--yes", "--override-live-survivor")
+	p.role(loser, "alone")
+	p.whole()
+	if !p.wrote("a person decided") {
+		t.Error("the pair is whole, and nobody serves")
+	}
+}
+
+// wrote tries one write at each member.
+func (p *pair) wrote(what string) (ok bool) {
+	for _, name := range lab.Sites {
+		ctx, cancel := context.WithTimeout(p.Context(), 3*time.Second)
+		_, err := p.client(name).Put(ctx, "/one", what)
+		cancel()
+		ok = ok || err == nil
+	}
+	return ok
 }
