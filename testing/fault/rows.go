@@ -171,8 +171,11 @@ func rows() []Fault {
 				s.Note("a learner of somebody else is added")
 				return do(ctx, func(ctx context.Context) error {
 					return s.Client(s.Leader, func(cl *clientv3.Client) error {
-						_, err := cl.MemberAddAsLearner(ctx, []string{"http://127.0.0.1:1"})
-						return err
+						// etcd refuses it until its peers have been connected for five seconds.
+						return s.Until(ctx, "add a learner", func(ctx context.Context) error {
+							_, err := cl.MemberAddAsLearner(ctx, []string{"http://127.0.0.1:1"})
+							return err
+						})
 					})
 				}, func(ctx context.Context) error { return s.Writes(ctx, 50) }, func(ctx context.Context) error { return failover(ctx, s) })
 			},
