@@ -94,11 +94,12 @@ type postMortemLog struct {
 }
 
 type postMortemData struct {
-	Problem string           `json:"problem,omitempty"`
-	Name    string           `json:"name,omitempty"`
-	Applied uint64           `json:"applied"`
-	Voters  []string         `json:"voters"`
-	Token   *postMortemToken `json:"token,omitempty"`
+	Problem  string           `json:"problem,omitempty"`
+	MemberID string           `json:"member_id,omitempty"`
+	Name     string           `json:"name,omitempty"`
+	Applied  uint64           `json:"applied"`
+	Voters   []string         `json:"voters"`
+	Token    *postMortemToken `json:"token,omitempty"`
 }
 
 type postMortemToken struct {
@@ -277,7 +278,7 @@ func logOf(s walsurgery.Summary) *postMortemLog {
 }
 
 func dataOf(d failover.Data) *postMortemData {
-	out := &postMortemData{Name: d.Name, Applied: d.Applied, Voters: []string{}}
+	out := &postMortemData{MemberID: hex(d.Member), Name: d.Name, Applied: d.Applied, Voters: []string{}}
 	if d.Problem != failover.None {
 		out.Problem = d.Problem.String()
 	}

@@ -29,12 +29,12 @@ func noted(cfg Config, p *postMortems) {
 	rec.ClaimNonce, rec.ClaimedAt, rec.ClaimEnd, rec.Fork = "n", 2, arbiter.Position{Index: 9, Term: 2}, arbiter.Position{Index: 10, Term: 3}
 	rec.History[0] = arbiter.HistoryEntry{First: 5, Last: 5, Survivor: 0xa, Fork: rec.Fork, At: 2}
 	p.claims(rec)
-	d := failover.Data{Name: "a", Applied: 8, TokenIndex: 3, Token: failover.Token{Present: true, RecordID: "5f0cafe", Generation: 4, Members: [2]uint64{0xa, 0xb}, Term: 2}}
+	d := failover.Data{Member: 0xa, Name: "a", Applied: 8, TokenIndex: 3, Token: failover.Token{Present: true, RecordID: "5f0cafe", Generation: 4, Members: [2]uint64{0xa, 0xb}, Term: 2}}
 	d.Confs.Applied = failover.Voters{Count: 2, IDs: [2]uint64{0xa, 0xb}}
 	p.read(d)
 	log := walsurgery.Summary{Metadata: walsurgery.Metadata{MemberID: 0xa, ClusterID: 7}, HardState: walsurgery.HardState{Term: 2, Vote: 0xa, Commit: 8},
 		Last: walsurgery.Position{Index: 9, Term: 2}, TornAt: "somewhere"}
-	p.appended(cfg, log, walsurgery.Plan{Owner: log.Metadata, Term: 3, Remove: []uint64{0xb}}, log, nil)
+	p.appended(cfg, log, walsurgery.Plan{Owner: log.Metadata, Term: 3, Remove: []uint64{0xb}, Join: []string{"http://a:2380"}, JoinAfter: 1}, log, nil)
 	p.appended(cfg, log, walsurgery.Plan{Owner: log.Metadata, Term: 3}, log, errors.New("the disk"))
 	p.read(failover.Data{Problem: failover.WALUnreadable})
 	p.returned(cfg, nil, failover.Action{ID: 0xc, Cluster: 7}, false, failover.WALUnreadable, "kept")
