@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +15,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"twok/arbiter"
 	"twok/internal/lab"
 	"twok/walsurgery"
 )
@@ -137,6 +140,33 @@ func TestLostWrites(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &r); err != nil || code != 0 || len(r.Changes) != 5 || r.Compared || r.Fork.Exact {
 		t.Fatalf("exit %d, %v\n%s", code, err, out)
 	}
+	// The record says the same, and while it does not know the fork yet it says that.
+	md, err := walsurgery.ReadMetadata(filepath.Join(aside, "wal"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec := aRecord()
+	rec.ClusterID, rec.History[0] = md.ClusterID, arbiter.HistoryEntry{First: 3, Last: 3, Survivor: rec.Survivor.ID, Fork: arbiter.Position(fork), Forced: true}
+	rec.History[1] = arbiter.HistoryEntry{}
+	serve := func(rec arbiter.Record) string {
+		b, err := arbiter.Encode(rec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		hs := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("ETag", `"t1"`)
+			w.Write(b)
+		}))
+		t.Cleanup(hs.Close)
+		return hs.URL + "/pair"
+	}
+	known := serve(rec)
+	rec.History[0].Fork = arbiter.Position{}
+	unknown := serve(rec)
+	out, errs, code = twok(t, "lost-writes", "--data-dir", aside, "--arbiter", known)
+	if code != 0 || !strings.Contains(out, "the record's history, generation 3") || !strings.Contains(out, "5 changes of 4 keys") {
+		t.Fatalf("exit %d\n%s%s", code, out, errs)
+	}
 	empty := t.TempDir()
 	for _, x := range []struct {
 		args []string
@@ -154,6 +184,8 @@ func TestLostWrites(t *testing.T) {
 		{[]string{"--data-dir", c.Site("b").DataDir, "--fork", at}, exitDirInUse, "etcd runs"},
 		{[]string{"--data-dir", aside, "--against", empty}, exitNoWAL, "hint:"},
 		{[]string{"--data-dir", aside, "--fork", at, "--endpoints", "http://127.0.0.1:1", "--timeout", "1s"}, exitNotCompared, "hint: check --endpoints"},
+		{[]string{"--data-dir", aside, "--arbiter", unknown}, exitForkUnknown, "hint: give another source"},
+		{[]string{"--data-dir", aside, "--arbiter", "http://127.0.0.1:1/pair"}, exitUnavailable, "hint:"},
 		{[]string{"--data-dir", aside, "--arbiter", "nonsense"}, exitUsage, "--arbiter"},
 	} {
 		out, errs, code := twok(t, append([]string{"lost-writes"}, x.args...)...)

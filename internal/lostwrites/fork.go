@@ -118,7 +118,7 @@ func (d *dir) forkOfRecord(rec arbiter.Record) (Fork, error) {
 	for _, h := range rec.History[:n] {
 		switch {
 		case h.Fork.Index == 0 && h.Last > d.token.Generation:
-			return Fork{}, fmt.Errorf("the record does not know the fork of generation %d: %w", h.First, ErrForkUnknown)
+			return Fork{}, fmt.Errorf("the record does not know the fork of generation %d yet, the member that it names has not claimed: %w", h.First, ErrForkUnknown)
 		case d.owns(h):
 			if h.Last > d.token.Generation {
 				own = min(own, h.Fork.Index)
@@ -136,7 +136,7 @@ func (d *dir) forkOfRecord(rec arbiter.Record) (Fork, error) {
 	f := Fork{Index: min(first.Fork.Index, own), Other: walsurgery.Position(first.Fork), Source: fmt.Sprintf("the record's history, generation %d", first.First)}
 	// The other log's end when it was claimed with: the same entry here means that all below is the same.
 	end := walsurgery.Position(rec.ClaimEnd)
-	if newest, _ := rec.Newest(); newest == first && first.First == rec.Generation && end.Index+1 == first.Fork.Index {
+	if newest, _ := rec.Newest(); newest == first && first.Last == rec.Generation && end.Index+1 == first.Fork.Index {
 		switch term, ok := d.log.Term(end.Index); {
 		case ok && term == end.Term:
 			f.Index, f.Exact = first.Fork.Index, true

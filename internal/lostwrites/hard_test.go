@@ -386,6 +386,9 @@ func TestForkBelowTheOthersEnd(t *testing.T) {
 		log.Close()
 		rec.History[0] = arbiter.HistoryEntry{First: 2, Last: 2, Survivor: p.ids["a"], Fork: arbiter.Position(own)}
 		rec.History[1] = arbiter.HistoryEntry{First: 3, Last: 3, Survivor: p.ids["b"], Fork: arbiter.Position(other), Forced: true}
+		ordered := rec // an operator's order, and the claim that carried it out
+		ordered.Generation = 4
+		ordered.History[1].Last = 4
 		later := rec // the claim's end was overwritten by a later claim
 		later.Generation, later.ClaimEnd = 4, arbiter.Position{Index: other.Index + 9, Term: other.Term}
 		later.History[2] = arbiter.HistoryEntry{First: 4, Last: 4, Survivor: p.ids["b"], Fork: arbiter.Position{Index: other.Index + 10, Term: other.Term + 1}}
@@ -393,7 +396,7 @@ func TestForkBelowTheOthersEnd(t *testing.T) {
 			s     Sources
 			exact bool
 		}{
-			"record": {Sources{Record: &rec}, true}, "later record": {Sources{Record: &later}, false},
+			"record": {Sources{Record: &rec}, true}, "order": {Sources{Record: &ordered}, true}, "later record": {Sources{Record: &later}, false},
 			"fork": {p.atFork(), false}, "against": {Sources{Against: p.Site("b").DataDir}, true},
 		} {
 			l := p.open(x.s)
