@@ -50,8 +50,8 @@ func fit() *Facts {
 		Peer:   Certificates{TLS: true, Own: &peer, Served: []Certificate{cert("https://10.0.0.1:2380", true), cert("https://10.0.0.2:2380", false)}},
 		Arbiter: Arbiter{
 			Probed: true, Asked: true, Status: failover.Readable, Record: "5c1f", Cluster: 0xc, Gen: 7,
-			Report: probe.Report{Rounds: 10, Read: probe.Latency{P50: 2 * time.Millisecond, P99: 9 * time.Millisecond},
-				Swap: probe.Latency{P50: 5 * time.Millisecond, P99: 31 * time.Millisecond}},
+			Report: probe.Report{Rounds: 10, Read: probe.Latency{P50: 2345 * time.Microsecond, P99: 9 * time.Millisecond},
+				Swap: probe.Latency{P50: 5 * time.Millisecond, P99: 31456 * time.Microsecond}},
 			Written: now.Add(-time.Minute), Armed: true, Assessed: true,
 		},
 	}
@@ -190,6 +190,13 @@ var wrong = []struct {
 		f.Arbiter.Status, f.Arbiter.ReadErr, f.Arbiter.Armed, f.Arbiter.Reason = failover.Garbage, errBoom, false, failover.RecordGarbage
 	}, "record", Refused, "record-garbage: boom", "restore", "token"},
 	{"record of another cluster", func(f *Facts) { f.Arbiter.Cluster = 0xd }, "record", Refused, "record-foreign", "its own", ""},
+	{"no record yet, so no token", func(f *Facts) {
+		f.Arbiter.Status, f.Arbiter.Armed, f.Arbiter.Reason, f.Etcd.HasToken = failover.Absent, false, failover.RecordMissing, false
+	}, "token", OK, "agents create record and token", "", ""},
+	{"no record yet, agents run", func(f *Facts) {
+		f.Running, f.Arbiter.Status, f.Arbiter.Armed, f.Arbiter.Reason, f.Etcd.HasToken = true, failover.Absent, false, failover.RecordMissing, false
+	}, "token", Refused, "record-missing", "", ""},
+	{"alone, the token", func(f *Facts) { f.Etcd.Voters, f.Arbiter.Alone, f.Arbiter.Armed = []string{"a"}, true, false }, "token", Warning, "leads alone", "other member", "voters"},
 	{"not known", func(f *Facts) { f.Arbiter.Assessed = false }, "token", Refused, "not known yet", "", ""},
 	{"elsewhere", func(f *Facts) { f.Arbiter.Armed, f.Arbiter.Reason = false, failover.RecordElsewhere }, "token", Refused, "not armed: record-elsewhere", "same arbiter URL", ""},
 	{"no token yet", func(f *Facts) { f.Arbiter.Armed, f.Arbiter.Reason = false, failover.TokenMissing }, "token", Warning, "token-missing", "leader's agent", ""},
