@@ -158,13 +158,16 @@ func (c *Cluster) traces(f *history.Final) error {
 	if err != nil {
 		return fmt.Errorf("read the traces: %w", err)
 	}
-	f.IDs = map[string][]uint64{}
+	f.IDs, f.Phases = map[string][]uint64{}, map[string][]history.Phase{}
 	asked := map[string]int{} // the claim that is out, an index of Claims
 	for i := range ls {
 		l := &ls[i]
 		site := lab.Sites[l.Site]
 		if id, err := strconv.ParseUint(l.Member, 16, 64); err == nil && id != 0 && !slices.Contains(f.IDs[site], id) {
 			f.IDs[site] = append(f.IDs[site], id)
+		}
+		if ph := f.Phases[site]; len(ph) == 0 || ph[len(ph)-1].Name != l.To || ph[len(ph)-1].Generation != l.Generation {
+			f.Phases[site] = append(ph, history.Phase{At: l.At, Name: l.To, Generation: l.Generation})
 		}
 		n, out := asked[site]
 		switch {

@@ -147,6 +147,13 @@ type Claim struct {
 	At         int64  `json:"at"`  // Unix milliseconds
 }
 
+// Phase is a phase that a site's agent came into.
+type Phase struct {
+	At         int64  `json:"at"` // Unix nanoseconds
+	Name       string `json:"name"`
+	Generation uint64 `json:"generation"`
+}
+
 // Reign is a claim, or a run of claims by one survivor, as the record's history has it.
 type Reign struct {
 	First, Last uint64
@@ -168,6 +175,8 @@ type Final struct {
 	Claims       []Claim  `json:"claims"`
 	// IDs are the member IDs that each site had, as its agents' traces show.
 	IDs map[string][]uint64 `json:"ids"`
+	// Phases of each site's agent, as its traces show them; for people.
+	Phases map[string][]Phase `json:"phases"`
 }
 
 // History is a run.

@@ -6,8 +6,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"twok/testing/check"
+	"twok/testing/history"
 )
 
 func green(name string) Result {
@@ -104,5 +106,45 @@ func TestAppendTotals(t *testing.T) {
 	}
 	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &got); err != nil || len(lines) != 2 || got.Seed != 9 || len(got.Red) != 1 {
 		t.Errorf("%s: %v", data, err)
+	}
+}
+
+// The page has the moments, the phases and a bar for each tenth of a second with writes, needs nothing
+// else, and escapes what it is given.
+//
+// Rules: none (the harness).
+func TestPage(t *testing.T) {
+	r := green("x/1")
+	r.Dir = t.TempDir()
+	r.Moments = []Moment{{At: time.Second, Text: "cut <a> & b"}, {At: 3 * time.Second, Text: "healed"}}
+	start := time.Now()
+	h := history.History{
+		Ops: []history.Op{
+			{Site: "a", Kind: history.Put, Outcome: history.OK, Writes: []history.Write{{Key: "k"}}, Call: 1e8, Return: 2e8},
+			{Site: "b", Kind: history.Put, Outcome: history.Unknown, Writes: []history.Write{{Key: "k"}}, Call: 1e9},
+		},
+		Final: &history.Final{Phases: map[string][]history.Phase{"a": {{At: start.UnixNano() - 5, Name: "leading", Generation: 3}, {At: start.UnixNano() + 2e9, Name: "claiming"}}}},
+	}
+	if err := r.Page(h, start); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(filepath.Join(r.Dir, "timeline.html"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := string(data)
+	for _, want := range []string{"cut &lt;a&gt; &amp; b", "healed", "leading, generation 3", "claiming, generation 0", "#9ad0a8", "#e79a97", "<circle"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page has no %q", want)
+		}
+	}
+	for _, not := range []string{"<a>", "src=", "href=", "%!"} {
+		if strings.Contains(page, not) {
+			t.Errorf("the page has %q", not)
+		}
+	}
+	r.Dir = filepath.Join(r.Dir, "none")
+	if r.Page(h, start) == nil {
+		t.Error("a page was written into a directory that is not there")
 	}
 }

@@ -66,6 +66,11 @@ func Play(ctx context.Context, cell Cell, cfg Config) (r report.Result) {
 		r.Error = strings.ReplaceAll(err.Error(), "\n", "; ")
 	}
 	r.Took = time.Since(begun)
+	if p.h != nil {
+		if perr := r.Page(*p.h, p.started); perr != nil && r.Error == "" {
+			r.Error = perr.Error()
+		}
+	}
 	if data, jerr := json.MarshalIndent(r, "", " "); jerr == nil {
 		jerr = os.WriteFile(filepath.Join(r.Dir, "result.json"), data, 0o644)
 		if jerr != nil && r.Error == "" {
@@ -88,6 +93,7 @@ type play struct {
 
 	c    *cluster.Cluster
 	load *workload.Load
+	h    *history.History // nil: no client ever started
 
 	mu      sync.Mutex // of r.Moments
 	started time.Time
@@ -119,6 +125,9 @@ func (p *play) run(ctx context.Context) error {
 	}
 	if err := p.c.Start(ctx); err != nil {
 		return fmt.Errorf("start the pair: %w", err)
+	}
+	if err := p.config(); err != nil {
+		return err
 	}
 	sites, err := p.c.Clients()
 	if err != nil {
@@ -161,7 +170,7 @@ func (p *play) run(ctx context.Context) error {
 	p.load.StopWatches()
 	p.load = nil
 	h := rec.History()
-	h.Final = final
+	h.Final, p.h = final, &h
 	err = h.Save(p.dir)
 	opts := options{check.Options{Compaction: f.Compacts}}
 	err = errors.Join(err, opts.save(p.dir))
@@ -225,6 +234,21 @@ func (p *play) drain(ctx context.Context, rec *history.Recorder) error {
 		}
 	}
 	return nil
+}
+
+// config writes down how everything was started.
+func (p *play) config() error {
+	commands := map[string][]string{}
+	for _, site := range lab.Sites {
+		commands["etcd of "+site], commands["agent of "+site] = p.c.Site(site).EtcdArgs(), p.c.Site(site).AgentArgs()
+	}
+	data, err := json.MarshalIndent(map[string]any{
+		"cell": p.cell.Name(), "about": p.cell.Fault.About, "seed": p.cfg.Seed, "real": p.cfg.Real, "v6": p.cfg.V6, "commands": commands,
+	}, "", " ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(p.dir, "config.json"), append(data, '\n'), 0o644)
 }
 
 func (p *play) close() error {
