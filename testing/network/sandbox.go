@@ -20,12 +20,19 @@ var ErrNotAllowed = errors.New("namespaces are not allowed here; run as root on 
 // stage says how far in this program is: nothing, "init" or "inside".
 const stage = "TWOK_SANDBOX"
 
+// Outside says whether Enter would run the program again: what needs the machine's own network is done before.
+func Outside() bool { return os.Getenv(stage) == "" && !entered }
+
+// entered: this program came out of Enter inside.
+var entered bool
+
 // Enter runs the program again, with the same arguments, in namespaces of its own. There it
 // returns inside true, and the program goes on. Outside it returns when that program has
 // ended, with its exit status; the caller exits with it. An error is only returned outside.
 func Enter() (inside bool, status int, err error) {
 	switch os.Getenv(stage) {
 	case "inside":
+		entered = true
 		return true, 0, os.Unsetenv(stage) // for programs of this kind that it starts
 	case "init":
 		status, err = beInit()

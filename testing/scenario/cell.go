@@ -66,13 +66,22 @@ func Matrix() (all []Cell) {
 	return all
 }
 
-// Select is the cells whose name matches. A whole name selects its cell. Like go test's -run, an expression with slashes is matched
+var aRow = regexp.MustCompile(`^F[0-9]+$`)
+
+// Select is the cells whose name matches. A whole name selects its cell; a row of docs/scenarios.md ("F32", or as the first
+// part) the cells of each fault that shows it. Like go test's -run, an expression with slashes is matched
 // part by part, from the left; one without is searched for in the whole name.
 func Select(cells []Cell, expr string) ([]Cell, error) {
 	for _, c := range cells {
 		if c.Name() == expr {
 			return []Cell{c}, nil
 		}
+	}
+	if row, rest, _ := strings.Cut(expr, "/"); aRow.MatchString(row) {
+		cells = slices.DeleteFunc(slices.Clone(cells), func(c Cell) bool {
+			return c.Fault.Name != row && !slices.Contains(c.Fault.Rows, row)
+		})
+		expr = "/" + rest
 	}
 	var parts []*regexp.Regexp
 	for p := range strings.SplitSeq(expr, "/") {

@@ -2,6 +2,10 @@ package scenario
 
 import (
 	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -46,6 +50,20 @@ func TestMatrix(t *testing.T) {
 		if got, err := Select(all, expr); err != nil || len(got) != n {
 			t.Errorf("%q selects %d cells, want %d: %v", expr, len(got), n, err)
 		}
+	}
+	got, err := Select(all, "F32//3.6/serve/signal")
+	if err != nil {
+		t.Fatal(err)
+	}
+	faults := map[string]bool{}
+	for _, c := range got {
+		faults[c.Fault.Name] = true
+		if !slices.Contains(c.Fault.Rows, "F32") || c.Minor != "3.6" {
+			t.Errorf("F32 selects %s", c.Name())
+		}
+	}
+	if len(faults) < 4 {
+		t.Errorf("F32 is shown by %v", faults)
 	}
 	if _, err := Select(all, "("); err == nil {
 		t.Error("a malformed expression was taken")
@@ -111,5 +129,33 @@ func TestSeed(t *testing.T) {
 	again := Default()[0]
 	if a.Seed(1) != again.Seed(1) || a.Seed(1) == a.Seed(2) || a.Seed(1) == b.Seed(1) {
 		t.Errorf("seeds %d, %d, %d", a.Seed(1), a.Seed(2), b.Seed(1))
+	}
+}
+
+// Programs of a dead run are removed, those of a living one and other people's stay.
+//
+// Rules: none (the harness).
+func TestReap(t *testing.T) {
+	tmp := t.TempDir()
+	t.Setenv("TMPDIR", tmp)
+	dead := exec.Command("true")
+	if err := dead.Run(); err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]bool{ // and whether they stay
+		fmt.Sprintf("%s%d-1", binPrefix, dead.Process.Pid): false, fmt.Sprintf("%s%d-1", binPrefix, os.Getpid()): true, binPrefix + "x-1": true, "other": true,
+	}
+	for n := range names {
+		if err := os.MkdirAll(filepath.Join(tmp, n, "below"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := reap(); err != nil {
+		t.Fatal(err)
+	}
+	for n, stays := range names {
+		if _, err := os.Stat(filepath.Join(tmp, n)); (err == nil) != stays {
+			t.Errorf("%s: it should stay: %t; %v", n, stays, err)
+		}
 	}
 }

@@ -25,10 +25,8 @@ import (
 // Config of a run.
 type Config struct {
 	// Dir gets a directory for each scenario; it must exist.
-	Dir string
-	// Twok is the program, Failpoints the same built with that tag.
-	Twok, Failpoints string
-	Seed             uint64
+	Dir  string
+	Seed uint64
 	// Real is etcd's and the agents' own timing.
 	Real bool
 	V6   bool
@@ -46,7 +44,7 @@ func (c Config) patience() time.Duration {
 	return 3 * time.Minute
 }
 
-// Play plays one scenario.
+// Play plays one scenario. Prepare comes before.
 func Play(ctx context.Context, cell Cell, cfg Config) (r report.Result) {
 	begun := time.Now()
 	r = report.Result{Name: cell.Name(), Seed: cfg.Seed}
@@ -110,16 +108,19 @@ func (p *play) run(ctx context.Context) error {
 	defer cancel()
 	begun := time.Now()
 	f := p.cell.Fault
+	twok, failpoints, err := programs()
+	if err != nil {
+		return err
+	}
 	o := cluster.Options{
-		Dir: p.dir, Twok: p.cfg.Twok, Minor: p.cell.Minor, Arbiter: p.cell.Arbiter, Mode: p.cell.Mode, Real: p.cfg.Real, V6: p.cfg.V6, Log: p.cfg.Log,
+		Dir: p.dir, Twok: twok, Minor: p.cell.Minor, Arbiter: p.cell.Arbiter, Mode: p.cell.Mode, Real: p.cfg.Real, V6: p.cfg.V6, Log: p.cfg.Log,
 	}
 	if f.Needs.Failpoints {
-		o.Twok = p.cfg.Failpoints
+		o.Twok = failpoints
 	}
 	if f.Prepare != nil {
 		f.Prepare(&o)
 	}
-	var err error
 	if p.c, err = cluster.New(ctx, o); err != nil {
 		return err
 	}

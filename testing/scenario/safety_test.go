@@ -1,10 +1,10 @@
 package scenario
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strconv"
 	"testing"
 
@@ -16,17 +16,32 @@ import (
 var wanted = os.Getenv("TWOK_SAFETY") != ""
 
 func TestMain(m *testing.M) {
-	if wanted && !cluster.Proxy() {
-		inside, status, err := network.Enter()
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			status = 1
-		}
-		if !inside {
-			os.Exit(status)
+	status, err := run(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		status = 1
+	}
+	os.Exit(status)
+}
+
+func run(m *testing.M) (status int, err error) {
+	if !wanted {
+		return m.Run(), nil
+	}
+	if cluster.Proxy() || network.Outside() {
+		// The apiserver takes too long: who wants it has built it.
+		clean, perr := Prepare(context.Background(), Default(), "", "", os.Stderr)
+		defer func() { err = errors.Join(err, clean()) }()
+		if perr != nil {
+			return 1, perr
 		}
 	}
-	os.Exit(m.Run())
+	if !cluster.Proxy() {
+		if inside, status, err := network.Enter(); !inside {
+			return status, err
+		}
+	}
+	return m.Run(), nil
 }
 
 // TestSafety plays the cells that -run selects, FAULT/ROLE/VERSION/ARBITER/MODE; without -run the whole matrix,
@@ -48,15 +63,10 @@ func TestSafety(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	cfg := Config{Dir: dir, Twok: filepath.Join(dir, "twok"), Failpoints: filepath.Join(dir, "twok-failpoints"), Seed: 1, Log: os.Stderr}
+	cfg := Config{Dir: dir, Seed: 1, Log: os.Stderr}
 	if s := os.Getenv("TWOK_SAFETY_SEED"); s != "" {
 		if cfg.Seed, err = strconv.ParseUint(s, 10, 64); err != nil {
 			t.Fatal(err)
-		}
-	}
-	for _, args := range [][]string{{"-o", cfg.Twok}, {"-tags", "failpoints", "-o", cfg.Failpoints}} {
-		if out, err := exec.Command("go", append(append([]string{"build"}, args...), "twok/cmd/twok")...).CombinedOutput(); err != nil {
-			t.Fatalf("build twok: %v: %s", err, out)
 		}
 	}
 	var nest func(t *testing.T, cells []Cell, level int)

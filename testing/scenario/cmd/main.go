@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"slices"
@@ -91,13 +90,24 @@ func start() (status int, err error) {
 	if len(cells) == 0 {
 		return 1, fmt.Errorf("nothing matches %q; --list --select . lists all", f.sel)
 	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if cluster.Proxy() || network.Outside() {
+		clean, err := scenario.Prepare(ctx, cells, f.twok, f.failpoints, os.Stderr)
+		defer func() {
+			if cerr := clean(); cerr != nil {
+				fmt.Fprintln(os.Stderr, "warning:", cerr)
+			}
+		}()
+		if err != nil {
+			return 1, err
+		}
+	}
 	if !cluster.Proxy() {
 		if inside, status, err := network.Enter(); !inside {
 			return status, err
 		}
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	return play(ctx, f, cells)
 }
 
@@ -122,25 +132,7 @@ func play(ctx context.Context, f flags, cells []scenario.Cell) (status int, err 
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return 1, err
 	}
-	cfg := scenario.Config{Dir: dir, Twok: f.twok, Failpoints: f.failpoints, Seed: f.seed, Real: f.real, V6: f.v6, Keep: f.keep, Log: os.Stderr}
-	for _, b := range []struct {
-		to   *string
-		name string
-		args []string
-	}{{&cfg.Twok, "twok", nil}, {&cfg.Failpoints, "twok-failpoints", []string{"-tags", "failpoints"}}} {
-		if *b.to != "" {
-			if *b.to, err = filepath.Abs(*b.to); err != nil {
-				return 1, err
-			}
-			continue
-		}
-		*b.to = filepath.Join(dir, b.name)
-		cmd := exec.CommandContext(ctx, "go", append(append([]string{"build", "-trimpath"}, b.args...), "-o", *b.to, "twok/cmd/twok")...)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return 1, fmt.Errorf("build twok: %w: %s", err, out)
-		}
-		defer os.Remove(*b.to)
-	}
+	cfg := scenario.Config{Dir: dir, Seed: f.seed, Real: f.real, V6: f.v6, Keep: f.keep, Log: os.Stderr}
 	run := &report.Run{Command: os.Args, Seed: f.seed, Started: time.Now()}
 	if f.soak > 0 {
 		f.rounds = 1 << 30

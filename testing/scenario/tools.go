@@ -1,0 +1,108 @@
+package scenario
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"twok/internal/lab"
+)
+
+// The programs under test, as the outer program hands them to the one in its namespaces.
+const (
+	envTwok       = "TWOK_SAFETY_TWOK"
+	envFailpoints = "TWOK_SAFETY_FAILPOINTS"
+)
+
+// Prepare builds what the cells need and is not there: etcd, stores, and both forms of twok but those
+// that are given. It may need the network, which there is none of in the namespaces, so it comes before them; the programs
+// are handed on in the environment. clean removes what it built for this run.
+func Prepare(ctx context.Context, cells []Cell, twok, failpoints string, log io.Writer) (clean func() error, err error) {
+	clean = func() error { return nil }
+	have := map[string]bool{}
+	once := func(what string, get func() error) {
+		if !have[what] && err == nil {
+			have[what], err = true, get()
+		}
+	}
+	for _, c := range cells {
+		once("etcd "+c.Minor, func() error { _, err := lab.Etcd(ctx, c.Minor, log); return err })
+		switch c.Arbiter {
+		case "etcd": // the newest one
+			m := lab.Minors[len(lab.Minors)-1]
+			once("etcd "+m, func() error { _, err := lab.Etcd(ctx, m, log); return err })
+		case "s3":
+			once("s3", func() error { _, err := lab.Versitygw(ctx, log); return err })
+		case "configmap":
+			once("configmap", func() error { _, err := lab.KubeAPIServer(ctx, log); return err })
+		}
+	}
+	if err != nil {
+		return clean, err
+	}
+	if err := reap(); err != nil {
+		return clean, err
+	}
+	dir, err := os.MkdirTemp("", fmt.Sprintf("%s%d-", binPrefix, os.Getpid()))
+	if err != nil {
+		return clean, err
+	}
+	clean = func() error { return os.RemoveAll(dir) }
+	for _, b := range []struct {
+		env, given string
+		args       []string
+	}{{envTwok, twok, nil}, {envFailpoints, failpoints, []string{"-tags", "failpoints"}}} {
+		path := filepath.Join(dir, b.env)
+		if b.given != "" {
+			if path, err = filepath.Abs(b.given); err != nil {
+				return clean, err
+			}
+			if _, err := os.Stat(path); err != nil {
+				return clean, err
+			}
+		} else if out, err := exec.CommandContext(ctx, "go", append(append([]string{"build", "-trimpath"}, b.args...), "-o", path, "twok/cmd/twok")...).CombinedOutput(); err != nil {
+			return clean, fmt.Errorf("build twok: %w: %s", err, out)
+		}
+		if err := os.Setenv(b.env, path); err != nil {
+			return clean, err
+		}
+	}
+	return clean, nil
+}
+
+// binPrefix begins the name of a directory with programs; its owner's process ID follows.
+const binPrefix = "twok-safety-bin-"
+
+// reap removes the programs that a killed run left: the one thing of a run that outlives it.
+func reap() error {
+	dirs, err := filepath.Glob(filepath.Join(os.TempDir(), binPrefix+"*"))
+	if err != nil {
+		return err
+	}
+	for _, dir := range dirs {
+		owner, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(dir), binPrefix), "-")
+		if _, err := strconv.Atoi(owner); err != nil {
+			continue
+		}
+		if _, err := os.Stat("/proc/" + owner); errors.Is(err, os.ErrNotExist) {
+			if err := os.RemoveAll(dir); err != nil {
+				return fmt.Errorf("remove what process %s left: %w", owner, err)
+			}
+		}
+	}
+	return nil
+}
+
+// programs are what Prepare handed on.
+func programs() (twok, failpoints string, err error) {
+	if twok, failpoints = os.Getenv(envTwok), os.Getenv(envFailpoints); twok == "" || failpoints == "" {
+		err = errors.New("scenario: Prepare was not called")
+	}
+	return twok, failpoints, err
+}
