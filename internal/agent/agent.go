@@ -31,9 +31,7 @@ type Agent struct {
 	trace  *tracer
 	echo   echoes
 	post   postMortems
-
-	presence presence
-	checks   checks
+	checks checks
 
 	events chan failover.Event
 	status atomic.Pointer[Status]
@@ -121,17 +119,12 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	g.Go(func() { etcdEnd <- a.cfg.Etcd.Run(life) })
 	g.Go(func() { a.watch.run(life) })
 	g.Go(func() { a.runChecks(life) })
-	here, gone := context.WithCancel(life) // it ends before etcd does
-	left := make(chan struct{})
-	go func() { a.bePresent(here); close(left) }()
 	if a.cfg.Scratch != nil {
 		a.watch.trust(a.storeAtStart())
 		g.Go(func() { a.probeStore(life) })
 	}
 	a.loop(ctx, life)
 	a.post.end(a.cfg)
-	gone()
-	<-left
 	end()
 	g.Wait()
 	return errors.Join(<-etcdEnd, a.trace.err())
@@ -258,7 +251,6 @@ func (a *Agent) note(s failover.State, e failover.Event, next failover.State, li
 	}
 	st := statusOf(next, a.cfg.ArbiterName, a.cfg.Etcd.Process())
 	a.checks.onto(&st)
-	st.OtherAgent = a.presence.other()
 	old := a.status.Swap(&st)
 	if s.Phase != next.Phase {
 		a.checks.wake()

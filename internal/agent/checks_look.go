@@ -209,9 +209,12 @@ func leaf(cfg *tls.Config) []byte {
 
 // barred is what is known of a client port that speaks of certificates instead of answering.
 type barred struct {
-	is bool
-	at time.Time // when that was looked at
+	is       bool
+	at, last time.Time // of the last look, and of the last one that found it so
 }
+
+// barredAfter: once the port takes our certificate the client, which waits between two tries, needs a moment.
+const barredAfter = 5 * time.Second
 
 // barredFrom says whether the local client port is up and one of the certificates, its own or ours, keeps us out.
 // It is asked while the port gives no answer, by lookHere alone, and looks once a second.
@@ -223,7 +226,10 @@ func (w *watcher) barredFrom(ctx context.Context) bool {
 		ctx, cancel := context.WithTimeout(ctx, w.cfg.probeDeadline())
 		defer cancel()
 		err := preflight.LookPort(ctx, withRoots(w.cfg.ClientTLS, w.cfg.ClientRoots), w.cfg.ClientURL)
-		w.barred = barred{is: preflight.OfCertificates(err), at: time.Now()}
+		w.barred.is, w.barred.at = preflight.OfCertificates(err), time.Now()
+		if w.barred.is {
+			w.barred.last = w.barred.at
+		}
 	}
-	return w.barred.is
+	return w.barred.is || time.Since(w.barred.last) < barredAfter
 }

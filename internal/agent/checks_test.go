@@ -284,6 +284,18 @@ func TestBarredFrom(t *testing.T) {
 		if got := w.barredFrom(t.Context()); got != x.want {
 			t.Errorf("%s: %t", x.url, got)
 		}
+		if !x.want {
+			continue
+		}
+		w.cfg.ClientURL = "https://" + mute.Addr().String() // as if it took our certificate now
+		w.barred.at = time.Time{}
+		if !w.barredFrom(t.Context()) || w.barred.is {
+			t.Error("the client has no time to come back")
+		}
+		w.barred.at, w.barred.last = time.Time{}, time.Now().Add(-barredAfter)
+		if w.barredFrom(t.Context()) {
+			t.Error("once barred, for ever barred")
+		}
 	}
 }
 

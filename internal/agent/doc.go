@@ -18,6 +18,6 @@
 //     agent is told to stop is completed first, as far as its deadline allows.
 //  4. The memory file may be lost: no role depends on it (F9).
 //
-// What is written for people and for monitoring decides nothing and delays nothing: a post-mortem file after each surgery and
-// each return (PostMortemDir), and a leased key in the pair by which two agents know of each other (PresencePrefix).
+// What is written for people decides nothing and delays nothing: a post-mortem file after each surgery and each return
+// (PostMortemDir).
 package agent

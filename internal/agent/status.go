@@ -26,7 +26,6 @@ type Status struct {
 	ArbiterName string     `json:"arbiter_url"`
 	Etcd        EtcdStatus `json:"etcd"`
 	WaitingFor  string     `json:"waiting_for"`
-	OtherAgent  string     `json:"other_agent"` // present, missing, or unknown while this is no pair with a leader
 
 	Checks   []preflight.Result `json:"checks"`
 	Warnings []string           `json:"warnings"` // refusals of checks that keep it from being armed, whatever the core says

@@ -25,7 +25,6 @@ type Health struct {
 	Role        string          `json:"role"`
 	Generation  uint64          `json:"generation"`
 	WaitingFor  string          `json:"waiting_for"`
-	OtherAgent  string          `json:"other_agent"`
 	Leader      json.RawMessage `json:"leader"`
 	Arbiter     json.RawMessage `json:"arbiter"`
 	Etcd        json.RawMessage `json:"etcd"`
