@@ -46,18 +46,18 @@ type tokenAt struct {
 // watchForces turns on what only schedules with forced claims need.
 func (w *world) watchForces() {
 	w.match, w.tokens, w.reg.forks = map[arbiter.Position]uint64{}, map[uint64]tokenAt{}, map[arbiter.Position]bool{}
-	generation := w.reg.rec.Generation
+	last := w.reg.rec
 	w.reg.heard = func(rec *arbiter.Record) {
-		claim := rec.Generation > generation
-		generation = rec.Generation
+		prev := last
+		last = *rec
 		for _, s := range w.sites[:2] {
 			switch {
 			case s.disk.id != rec.Survivor.ID:
-			case rec.Forced && rec.Confirmed.Index != 0:
-				// Its outcome was known late: its member led already, and goes on without an append.
+			case rec.Forced && rec.Confirmed.Index != 0, prev.Forced && prev.Survivor.ID == s.disk.id && prev.Fork.Index != 0 && !rec.Forced:
+				// Its outcome was known late, or the append was cut short: its member led already, and goes on without.
 				h := w.lines[s.disk.line]
-				h.gens = append(h.gens, rec.Generation)
-			case claim && !rec.Forced:
+				h.gens = append(h.gens, prev.Generation, rec.Generation)
+			case rec.Generation > prev.Generation && !rec.Forced:
 				w.goesOn(s)
 			}
 		}
@@ -112,8 +112,8 @@ func (w *world) birth(a *agent, fork arbiter.Position) {
 }
 
 // sent: a leader's entries, or its snapshot, come to a member, which follows that leader's history from here on, unless
-// it has committed something else. Then its etcd will panic: an overridden survivor and a member whose forced append was
-// cut short can still be in one configuration.
+// it has committed something else. Then its etcd panics, and that is as it should be: an overridden survivor and a member
+// whose forced append was cut short can still be in one configuration.
 func (w *world) sent(n *node, m *raftpb.Message, line int) {
 	d, st := n.s.disk, n.rn.BasicStatus().HardState
 	if t := m.GetType(); line == d.line || (t != raftpb.MsgApp && t != raftpb.MsgSnap) || m.GetTerm() < st.GetTerm() {
@@ -122,7 +122,8 @@ func (w *world) sent(n *node, m *raftpb.Message, line int) {
 	h := w.lines[line]
 	at := min(max(st.GetCommit(), n.state.ci), uint64(len(h.chain))-1)
 	if term, err := n.ms.Term(at); err == nil && at > 0 && term != h.chain[at].term {
-		n.torn = true
+		m, ok := n.state.member(n.id)
+		n.torn = ok && !m.Learner // else it was added to that history with a log that it may not keep
 		return
 	}
 	d.line = line
