@@ -25,12 +25,17 @@
 //  2. One writer: no leader commits after another site's leader of a later term has committed.
 //  3. Reads and writes of clients are linearizable, unknown outcomes included.
 //  4. Raft never panics, etcd can start on what it finds, records decode.
-//  5. When the faults end the pair becomes whole within a bound, its key spaces and member lists are equal; or it ends in a state
+//  5. With forced claims (P18) 1 to 3 hold in each history: a forced append begins a new one, of which the log before it is a part
+//     (history.go). Over all of them: no two entries of any two logs share index and term; each began with its own claim in the record; no
+//     unforced claim and no token of the record's generation comes out of one that was given up; nothing is given up that a pair acknowledged that was
+//     whole under the order; an overridden survivor stops answering soon after its agent has read the record, and does not return
+//     with its log. What other histories acknowledged is counted.
+//  6. When the faults end the pair becomes whole within a bound, its key spaces and member lists are equal; or it ends in a state
 //     of testdata/refusals, which names why only an operator can go on.
 //
 // # What is left out
 //
-// Forced claims, drains, pauses and rolled-back stores (the explorer has them); mixed versions, alarms and defrags; etcd's refusal of work
+// Drains, pauses and rolled-back stores (the explorer has them); a third member beside forced claims (-sim.third); mixed versions, alarms and defrags; etcd's refusal of work
 // when its apply is far behind, and the stalled publication after it; torn sectors within a record. Users wait with a
 // membership change until the leader has applied what it committed: a lone leader with a lagging apply would take two on top of
 // each other, which is plain etcd's own way to split (etcd-facts). Log compaction stays behind what raft has advanced to.
