@@ -112,8 +112,15 @@ func checkAppend(t testing.TB, b *before, dir string) error {
 	}
 	added := entries[len(b.entries):]
 	term := max(b.sum.HardState.Term, b.sum.Last.Term) + 1
-	for _, e := range added { // in a higher term each time it was done again
-		if e.Kind != KindConfChange || e.Change.Type != RemoveNode || e.Change.NodeID != b.other || e.Term < term || e.Term > s.HardState.Term {
+	if b.join != nil {
+		term = b.join.term
+	}
+	n := 0
+	for _, e := range added { // in a higher term each time it was done again, then from the beginning
+		if n++; e.Term > term {
+			n = 1
+		}
+		if e.Kind != KindConfChange || !b.planned(n, e) || e.Term < term || e.Term > s.HardState.Term {
 			return fmt.Errorf("an entry that nobody planned: %+v in %s", e, s)
 		}
 		term = e.Term
@@ -129,6 +136,21 @@ func checkAppend(t testing.TB, b *before, dir string) error {
 		return fmt.Errorf("%+v with %d new entries after %+v", s.HardState, len(added), old)
 	}
 	return nil
+}
+
+// planned: the n-th entry that was added is the one of the append, or of that done again.
+func (b *before) planned(n int, e Entry) bool {
+	if b.join == nil {
+		return e.Change.Type == RemoveNode && e.Change.NodeID == b.other
+	}
+	switch n {
+	case 1:
+		return e.Change.Type == RemoveNode && e.Change.NodeID == b.join.old
+	case 2:
+		return e.Change.Type == AddNode && e.Change.NodeID == b.sum.MemberID &&
+			string(e.Change.Context) == fmt.Sprintf(`{"id":%d,"peerURLs":[%q]}`, b.sum.MemberID, b.join.url)
+	}
+	return n == 3 && e.Change.Type == RemoveNode && e.Change.NodeID == b.other
 }
 
 // keptTorn: the torn segment is there as it was, under its name or as a copy.

@@ -36,10 +36,20 @@ type before struct {
 	files   map[string][]byte // segments up to their last byte that is not zero
 	other   uint64            // the member to remove
 	newID   uint64
+	join    *joinCase
+}
+
+// joinCase is a forced claim's append (P18): the member was called old before, which is removed first, since it has the
+// same peer URLs; then it is added under the ID of its WAL, then the other one is removed.
+type joinCase struct {
+	url  string
+	old  uint64
+	term uint64
 }
 
 const (
 	fireID      = 0xbeef
+	joinID      = 0xf4e5
 	fireSegment = 8 << 20 // size of a segment: more than a crashed pair wrote
 )
 
@@ -68,6 +78,43 @@ func appendOp(name string) operation {
 		op.prepare = func(t testing.TB, wal string) { tear(t, wal, 300) }
 	}
 	return op
+}
+
+// joinOp is the append of a removed member, whose WAL carries its new ID already.
+func joinOp() operation {
+	op := appendOp("append, join")
+	op.prepare = func(t testing.TB, wal string) {
+		if _, err := RewriteID(nil, wal, joinID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	op.args = func(wal string, b *before) []string {
+		return []string{"append", wal, fmt.Sprintf("%x", b.join.old), fmt.Sprintf("%x", b.other)}
+	}
+	return op
+}
+
+// joined is what there was, if the operation is a join: by the WAL that was replaced and the member's URL.
+func (op operation) joined(t testing.TB, b *before, memberDir, url string) {
+	t.Helper()
+	if op.name != "append, join" {
+		return
+	}
+	r, err := Replaced(filepath.Join(memberDir, "wal"))
+	if err != nil || len(r) != 1 {
+		t.Fatalf("replaced: %v, %v", r, err)
+	}
+	md, err := ReadMetadata(r[0])
+	must(t, err)
+	b.join = &joinCase{url: url, old: md.MemberID, term: 5 << 32}
+}
+
+// vars are the environment of one run.
+func (op operation) vars(b *before) []string {
+	if b.join == nil {
+		return op.env
+	}
+	return append(slices.Clone(op.env), "SURGEON_JOIN="+b.join.url, "SURGEON_AFTER=1", fmt.Sprintf("SURGEON_TERM=%d", b.join.term))
 }
 
 func rewriteOp() operation {
@@ -117,11 +164,13 @@ func (op operation) onSeed(t testing.TB, version string) (string, *before) {
 	if op.prepare != nil {
 		op.prepare(t, filepath.Join(dir, "wal"))
 	}
-	return dir, remember(t, dir, 0x42)
+	b := remember(t, dir, 0x42)
+	op.joined(t, b, dir, "http://127.0.0.1:2380")
+	return dir, b
 }
 
 func operations() []operation {
-	return []operation{appendOp("append"), appendOp("append, new segments"), appendOp("append, torn tail"), rewriteOp()}
+	return []operation{appendOp("append"), appendOp("append, new segments"), appendOp("append, torn tail"), joinOp(), rewriteOp()}
 }
 
 // trace runs the surgeon on the WAL below dir, a member directory.
@@ -141,7 +190,7 @@ func (op operation) traced(t testing.TB, b *before, dir string, f *systrace.Faul
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := systrace.Run(systrace.Config{Path: bin, Args: op.args(filepath.Join(dir, "wal"), b), Env: append(env, op.env...), Root: dir, Reads: op.looks}, f)
+	r, err := systrace.Run(systrace.Config{Path: bin, Args: op.args(filepath.Join(dir, "wal"), b), Env: append(env, op.vars(b)...), Root: dir, Reads: op.looks}, f)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +201,7 @@ func (op operation) traced(t testing.TB, b *before, dir string, f *systrace.Faul
 // others they inherit its locks for a moment.
 func (op operation) again(t testing.TB, b *before, dir string) {
 	t.Helper()
-	st, out := cutWith(t, []string{segmentEnv}, op.args(filepath.Join(dir, "wal"), b)...)
+	st, out := cutWith(t, append(slices.Clone(op.vars(b)), segmentEnv), op.args(filepath.Join(dir, "wal"), b)...)
 	if refused := op.once && strings.Contains(out, ErrExists.Error()); !st.Success() && !refused {
 		t.Fatalf("%s: done again: %v\n%s", op.name, st, out)
 	}

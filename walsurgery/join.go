@@ -14,12 +14,11 @@ func Join(peerURLs []string, after int) PlanOption {
 	return func(p *Plan) { p.Join, p.JoinAfter = slices.Clone(peerURLs), after }
 }
 
-// changeContext is what etcd expects in the context of an addition (etcd: server/etcdserver/api/membership,
-// ConfigChangeContext); it panics without.
+// changeContext is the context of an addition, as etcd writes it (etcd: server/etcdserver, AddMember: a
+// membership.Member without attributes) and reads it (membership, ConfigChangeContext). etcd panics without one.
 type changeContext struct {
-	ID        uint64   `json:"id"`
-	PeerURLs  []string `json:"peerURLs"`
-	IsPromote bool     `json:"isPromote"`
+	ID       uint64   `json:"id"`
+	PeerURLs []string `json:"peerURLs"`
 }
 
 func (p Plan) joinContext() ([]byte, error) {

@@ -169,13 +169,28 @@ func syncedBetween(ops []systrace.Op, a systrace.Op, at int) bool {
 	})
 }
 
+// adds is how many entries the append has.
+func (b *before) adds() int {
+	if b.join != nil {
+		return 3
+	}
+	return 1
+}
+
 // p8 compares the writes with the steps of P8. The head of a segment that etcd's
 // code begins repeats the state.
 func p8(b *before, writes []string) error {
 	term := max(b.sum.HardState.Term, b.sum.Last.Term) + 1
+	if b.join != nil {
+		term = b.join.term
+	}
 	vote := fmt.Sprintf("state %d %x %d", term, b.sum.MemberID, b.sum.Commit)
-	entry := fmt.Sprintf("entry %d@%d", b.sum.Last.Index+1, term)
-	commit := fmt.Sprintf("state %d %x %d", term, b.sum.MemberID, b.sum.Last.Index+1)
+	var entries []string
+	for n := range b.adds() {
+		entries = append(entries, fmt.Sprintf("entry %d@%d", b.sum.Last.Index+uint64(n)+1, term))
+	}
+	entry := strings.Join(entries, ", ")
+	commit := fmt.Sprintf("state %d %x %d", term, b.sum.MemberID, b.sum.Last.Index+uint64(len(entries)))
 	var got []string
 	for _, w := range writes {
 		if !strings.HasPrefix(w, "head") {

@@ -5,7 +5,7 @@
 // the log. Exit status: 0 done, 1 failed with an error as walsurgery promises it,
 // 3 with another one.
 //
-// SURGEON_SEGMENT is the size of a segment. With SURGEON_AGAIN a failed operation
+// SURGEON_SEGMENT is the size of a segment; SURGEON_JOIN, _AFTER and _TERM: see joining. With SURGEON_AGAIN a failed operation
 // is done once more in the same process, as the agent does it; the exit status is
 // that of the second time. With SURGEON_AGAIN=gc the garbage is collected between.
 package main
@@ -16,6 +16,7 @@ import (
 	"os"
 	"runtime"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -43,6 +44,21 @@ func main() {
 		}
 		os.Exit(1)
 	}
+}
+
+// joining is the append of a forced claim: SURGEON_JOIN are the owner's peer URLs, after SURGEON_AFTER removals it is added,
+// in SURGEON_TERM or later.
+func joining() ([]walsurgery.PlanOption, error) {
+	urls := os.Getenv("SURGEON_JOIN")
+	if urls == "" {
+		return nil, nil
+	}
+	after, err := strconv.Atoi(os.Getenv("SURGEON_AFTER"))
+	if err != nil {
+		return nil, err
+	}
+	term, err := strconv.ParseUint(os.Getenv("SURGEON_TERM"), 10, 64)
+	return []walsurgery.PlanOption{walsurgery.Join(strings.Split(urls, ","), after), walsurgery.MinTerm(term)}, err
 }
 
 // promised tells whether err is a sentinel of walsurgery or an error of the
@@ -89,7 +105,11 @@ func run(args []string) error {
 		if err != nil {
 			return err
 		}
-		p, err := l.Plan(ids)
+		opts, err := joining()
+		if err != nil {
+			return errors.Join(err, l.Close())
+		}
+		p, err := l.Plan(ids, opts...)
 		if err == nil {
 			err = l.Apply(p)
 		}
