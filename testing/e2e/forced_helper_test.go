@@ -359,11 +359,3 @@ func forcedEntries(r arbiter.Record) (out []arbiter.HistoryEntry) {
 	}
 	return out
 }
-
-// memberID is the ID that the site's etcd says.
-func (p *pair) memberID(site string) uint64 {
-	p.Helper()
-	st, err := p.Site(site).Status(p.within())
-	p.must(err)
-	return st.Header.MemberId
-}

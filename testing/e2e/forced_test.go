@@ -333,6 +333,53 @@ func TestForcedRemoved(t *testing.T) {
 	})
 }
 
+// TestForcedByHand: the order is carried out by hand, without an agent, on a member that was removed.
+//
+// Rules: P7, P8, P18.
+func TestForcedByHand(t *testing.T) {
+	on(t, "3.6", func(t *testing.T, minor string) {
+		p := forcing(t, minor, external)
+		p.users = true
+		survivor, loser := p.removedByHand()
+		self := p.Site(loser)
+		p.must(p.Site(survivor).Kill())
+		self.StopAgent()
+		self.PauseRestarter()
+		p.must(self.StopEtcd())
+		id := p.walID(loser)
+		survive := func(want int, more ...string) (stdout, stderr string) {
+			t.Helper()
+			code, stdout, stderr := p.run(append(append([]string{"wal", "survive", "--arbiter", p.Arbiter}, more...), self.DataDir)...)
+			if code != want {
+				t.Fatalf("survive %q: status %d, want %d; %s%s", more, code, want, stdout, stderr)
+			}
+			return stdout, stderr
+		}
+		if _, stderr := survive(32); !strings.Contains(stderr, "own-removal") {
+			t.Errorf("without an order: %s", stderr)
+		}
+		p.claim(0, loser, "--data-dir", self.DataDir, "--yes", "--override-live-survivor", "--wait", "0")
+		before := digest(t, p.memberDir(loser))
+		out, _ := survive(0, "--dry-run", "--json")
+		if !strings.Contains(out, `"join"`) || strings.Contains(out, `"applied": true`) {
+			t.Errorf("a dry run says %s", out)
+		}
+		unchanged(t, "a dry run", p.memberDir(loser), before)
+		survive(0)
+		if now := p.walID(loser); now == id || p.record().Survivor.ID != now {
+			t.Errorf("the WAL is of %x, was of %x; the record names %+v", now, id, p.record().Survivor)
+		}
+		p.must(self.Start())
+		p.role(loser, "alone")
+		p.must(p.Site(survivor).Start())
+		if rec := p.whole(); rec.Survivor.Name != loser {
+			t.Errorf("%q survives", rec.Survivor.Name)
+		}
+		p.writeAnew("a", "b")
+		p.wholeAndAudited()
+	})
+}
+
 // removedByHand removes the follower of a whole pair through etcd.
 func (p *pair) removedByHand() (survivor, loser string) {
 	p.Helper()
