@@ -27,6 +27,7 @@ type agent struct {
 	// Kept beside the data.
 	own  failover.Own
 	seen map[string]uint64
+	home bool // the own peer URLs
 
 	obs     failover.Obs
 	swapBad int // how the next swap ends: see swapFault
@@ -73,7 +74,7 @@ func params(cfg config) failover.Params {
 }
 
 func newAgent(s *site) *agent {
-	return &agent{s: s, rate: 100, seen: map[string]uint64{}}
+	return &agent{s: s, rate: 100, seen: map[string]uint64{}, home: true}
 }
 
 // start is a new process of the agent.
@@ -243,7 +244,7 @@ func (a *agent) look() {
 		o.Voters, o.Learner = failover.Voters{}, false
 		return
 	}
-	o.Learner = me.Learner
+	o.Learner, a.home = me.Learner, true
 	o.Voters = n.state.voters()
 	o.Token, o.TokenRead = n.state.token, true
 	o.Token.EntryTerm = 0
@@ -345,7 +346,11 @@ func (a *agent) data(asked uint64) failover.Data {
 			out.Tail.Generation = max(out.Tail.Generation, p.tok.Generation)
 		}
 	}
-	out.Confs = failover.FoldSite(d.id, urls[a.s.i:a.s.i+1], d.db.members, d.db.removed, changes)
+	var site []string
+	if out.Homeless = !a.home; a.home {
+		site = urls[a.s.i : a.s.i+1]
+	}
+	out.Confs = failover.FoldSite(d.id, site, d.db.members, d.db.removed, changes)
 	a.weaken(&out, changes)
 	return out
 }

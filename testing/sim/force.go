@@ -41,6 +41,22 @@ func (w *world) order(i int) {
 	w.note(g.rec)
 }
 
+// back is the operator's way out of an order that its member refuses, while the overridden survivor stays down: the next order
+// names that one. If this does not help, the end says so.
+func (w *world) back(end string) string {
+	for i, s := range w.sites[:2] {
+		if s.a.st.Phase != failover.Fenced || s.disk.id == w.reg.rec.Survivor.ID {
+			continue
+		}
+		w.order(i)
+		if again, _ := w.calm(); again != "whole" {
+			return end + ", and after an order for the other one " + again
+		}
+		break
+	}
+	return end
+}
+
 // claims notes what is swapped (P18), and takes the term jump out of it with Off.ForceTerm.
 func (a *agent) claims(rec *arbiter.Record) {
 	a.claim = forcedClaim{}

@@ -118,6 +118,9 @@ func run(s schedule, off Off, cov *coverage, log func(string, ...any)) result {
 	if len(w.violations) == 0 {
 		res.end, res.ticks = w.calm()
 	}
+	if s.forced() && res.end != "whole" && len(w.violations) == 0 {
+		res.end = w.back(res.end)
+	}
 	w.judge(initial)
 	res.violations = w.violations
 	for _, o := range w.ops {

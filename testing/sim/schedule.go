@@ -206,7 +206,7 @@ func init() {
 		"wipe": {1, 1, site, func(w *world, a []int) { // the agent's memory is lost (F9)
 			g := w.sites[a[0]].a
 			g.kill()
-			g.own, g.seen = failover.Own{}, map[string]uint64{}
+			g.own, g.seen, g.home = failover.Own{}, map[string]uint64{}, false
 		}},
 	}
 	for name := range verbs {
