@@ -41,18 +41,26 @@ func (w *world) order(i int) {
 	w.note(g.rec)
 }
 
-// back is the operator's way out of an order that its member refuses, while the overridden survivor stays down: the next order
-// names that one. If this does not help, the end says so.
+// back is the operator's way out of an order that its member refuses, while nobody serves: the next order names the other
+// one. If this does not help, the end says so.
 func (w *world) back(end string) string {
+	for _, s := range w.sites {
+		if s != nil && s.n != nil && s.n.leads {
+			return end // somebody serves
+		}
+	}
+	other := -1
 	for i, s := range w.sites[:2] {
-		if s.a.st.Phase != failover.Fenced || s.disk.id == w.reg.rec.Survivor.ID {
-			continue
+		if s.disk.id != w.reg.rec.Survivor.ID && (other < 0 || s.a.st.Phase == failover.Fenced) {
+			other = i
 		}
-		w.order(i)
-		if again, _ := w.calm(); again != "whole" {
-			return end + ", and after an order for the other one " + again
-		}
-		break
+	}
+	if other < 0 || !w.reg.rec.Forced {
+		return end
+	}
+	w.order(other)
+	if again, _ := w.calm(); again != "whole" {
+		return end + ", and after an order for the other one " + again
 	}
 	return end
 }

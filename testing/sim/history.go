@@ -112,18 +112,24 @@ func (w *world) birth(a *agent, fork arbiter.Position) {
 }
 
 // sent: a leader's entries, or its snapshot, come to a member, which follows that leader's history from here on, unless
-// it has committed something else. Then its etcd panics, and that is as it should be: an overridden survivor and a member
+// it has committed something else. Then one of the two etcds panics, and that is as it should be: an overridden survivor and a member
 // whose forced append was cut short can still be in one configuration.
-func (w *world) sent(n *node, m *raftpb.Message, line int) {
+func (w *world) sent(from, n *node, m *raftpb.Message, line int) {
 	d, st := n.s.disk, n.rn.BasicStatus().HardState
-	if t := m.GetType(); line == d.line || (t != raftpb.MsgApp && t != raftpb.MsgSnap) || m.GetTerm() < st.GetTerm() {
+	if t := m.GetType(); line == d.line || from == nil || (t != raftpb.MsgApp && t != raftpb.MsgSnap) || m.GetTerm() < st.GetTerm() {
 		return
 	}
 	h := w.lines[line]
-	at := min(max(st.GetCommit(), n.state.ci), uint64(len(h.chain))-1)
-	if term, err := n.ms.Term(at); err == nil && at > 0 && term != h.chain[at].term {
+	other := func(at, term uint64) bool {
+		have, err := n.ms.Term(at)
+		return err == nil && at > 0 && have != term
+	}
+	commit := max(st.GetCommit(), n.state.ci)
+	at := min(commit, uint64(len(h.chain))-1)
+	if other(at, h.chain[at].term) || (commit >= h.fork.Index && other(h.fork.Index, h.fork.Term)) {
 		m, ok := n.state.member(n.id)
-		n.torn = ok && !m.Learner // else it was added to that history with a log that it may not keep
+		n.torn = ok && !m.Learner       // else it was added to that history with a log that it may not keep
+		from.torn = from.torn || n.torn // Raft hears that its follower has more than it has itself
 		return
 	}
 	d.line = line

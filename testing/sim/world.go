@@ -282,7 +282,7 @@ func (w *world) hand(l letter) bool {
 		}
 	}
 	if len(w.lines) > 1 {
-		w.sent(n, m, l.line)
+		w.sent(from.n, n, m, l.line)
 	}
 	w.guard(s, func() { _ = n.rn.Step(m) })
 	return true
