@@ -65,6 +65,19 @@ func (w *world) back(end string) string {
 	return end
 }
 
+// removeEverywhere is the same in a history that was given up.
+func (w *world) removeEverywhere() {
+	for _, s := range w.sites {
+		if len(w.lines) == 1 || s == nil || !s.running() || !s.n.leads || s.n == w.leader() || s.n.applied != s.n.commit {
+			continue
+		}
+		w.guard(s, func() {
+			s.n.propose(payload{kind: payConf, conf: failover.ConfChange{Kind: failover.ChangeRemove, ID: w.third}})
+			w.pump(s)
+		})
+	}
+}
+
 // claims notes what is swapped (P18), and takes the term jump out of it with Off.ForceTerm.
 func (a *agent) claims(rec *arbiter.Record) {
 	a.claim = forcedClaim{}

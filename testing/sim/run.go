@@ -222,23 +222,6 @@ func (w *world) whole() bool {
 	return true
 }
 
-// final is the newest state that anybody applied.
-func (w *world) final() (vals [keys]uint64) {
-	var best db
-	for _, s := range w.sites {
-		if s == nil {
-			continue
-		}
-		if s.n != nil && s.n.state.ci >= best.ci {
-			best = s.n.state
-		}
-		if s.disk.db.ci > best.ci {
-			best = s.disk.db
-		}
-	}
-	return best.vals
-}
-
 // begins brings the world to a start. The way there has no faults; the state is
 // kept and used again.
 func (w *world) begins(st start) {

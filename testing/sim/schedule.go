@@ -393,19 +393,6 @@ func (w *world) removeThird() {
 	}
 }
 
-// removeEverywhere is the same in a history that was given up.
-func (w *world) removeEverywhere() {
-	for _, s := range w.sites {
-		if len(w.lines) == 1 || s == nil || !s.running() || !s.n.leads || s.n == w.leader() || s.n.applied != s.n.commit {
-			continue
-		}
-		w.guard(s, func() {
-			s.n.propose(payload{kind: payConf, conf: failover.ConfChange{Kind: failover.ChangeRemove, ID: w.third}})
-			w.pump(s)
-		})
-	}
-}
-
 // removeMember is a user's member remove of a pair's member (F33).
 func (w *world) removeMember(i int) {
 	if n := w.leader(); n != nil && n.s.i != i && n.s.i < 2 && n.applied == n.commit {
