@@ -122,6 +122,16 @@ func (p *postMortems) saw(r arbiter.Record) {
 	p.last = &r
 }
 
+// at is the record's generation as a part of a name: whose history a directory is set aside for. Empty: none was read.
+func (p *postMortems) at() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.last == nil {
+		return ""
+	}
+	return fmt.Sprintf("-g%d", p.last.Generation)
+}
+
 // claims: this swap is about to be sent.
 func (p *postMortems) claims(r arbiter.Record) {
 	p.mu.Lock()

@@ -239,7 +239,7 @@ func (a *Agent) rewrite(ctx context.Context, act failover.Action, e *failover.Ev
 	}
 	if !keep {
 		e.Why = why
-		aside, err := rejoin.Reset(a.log, a.cfg.DataDir, walsurgery.Metadata{MemberID: act.ID, ClusterID: act.Cluster}, why.String())
+		aside, err := rejoin.Reset(a.log, a.cfg.DataDir, walsurgery.Metadata{MemberID: act.ID, ClusterID: act.Cluster}, why.String()+a.post.at())
 		if err != nil {
 			if errors.Is(a.sec.lock.Verify(), member.ErrReplaced) { // after the exchange
 				err = errors.Join(err, evictStrays(ctx, a.cfg.DataDir))

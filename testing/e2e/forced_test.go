@@ -302,7 +302,7 @@ func TestForcedAndBack(t *testing.T) {
 			t.Errorf("only %d acknowledged writes were lost", n)
 		}
 		there.complete() // given up once, and back
-		p.apart(p.memberDir(loser, "wal"), aside+"/wal")
+		p.apart(p.memberDir(survivor, "wal"), aside+"/wal") // what it is by now, too
 	})
 }
 
