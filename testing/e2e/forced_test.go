@@ -301,7 +301,7 @@ func TestForcedAndBack(t *testing.T) {
 		if n := here.lostExactly(aside, 1); n < 20 {
 			t.Errorf("only %d acknowledged writes were lost", n)
 		}
-		there.complete() // given up once, and back
+		there.complete()                                    // given up once, and back
 		p.apart(p.memberDir(survivor, "wal"), aside+"/wal") // what it is by now, too
 	})
 }
