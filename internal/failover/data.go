@@ -218,6 +218,7 @@ type Confs struct {
 	Others    uint8  // distinct other voters over all of them, saturating
 	AnyAlone  bool   // in one of them there is a single voter
 	Unknown   bool   // an entry that this version does not understand
+	Last      bool   // self is a voter in the last one
 	Learner   bool   // self is a learner in one of them
 	Only      bool   // the last one has no voter but self and members of this site; see FoldSite
 
@@ -408,7 +409,7 @@ func (c *Confs) add(self uint64, members map[uint64]ConfMember, others map[uint6
 	}
 	v.Count = uint8(min(len(ids), 255))
 	copy(v.IDs[:], ids)
-	c.Self = c.Self && in
+	c.Self, c.Last = c.Self && in, in
 	c.MaxOthers = max(c.MaxOthers, n)
 	c.AnyAlone = c.AnyAlone || v.Count == 1
 	return v

@@ -31,11 +31,11 @@ func Ordered(rec arbiter.Record, self uint64) bool {
 }
 
 // forced says whether this member is the one that the forced claim of the record names, and its
-// data do not hold that claim's append yet. A token of this generation says that the pair was
+// data do not hold that claim's append yet, or, of a removed member, not all of it. A token of this generation says that the pair was
 // whole under the order: then it is void.
 func forced(rec arbiter.Record, d Data) bool {
 	return d.Member != 0 && rec.Survivor.ID == d.Member && pending(rec) &&
-		(rec.Fork.Index == 0 || d.Last.Term < rec.Fork.Term) &&
+		(rec.Fork.Index == 0 || d.Last.Term < rec.Fork.Term || !d.Confs.Self) &&
 		!(d.Token.RecordID == rec.ID && holdsToken(rec, d))
 }
 
@@ -50,6 +50,8 @@ func forceable(rec arbiter.Record, d Data, seen uint64) Reason {
 	switch {
 	case d.Problem != None:
 		return d.Problem
+	case d.Member != 0 && d.Last.Index == 0: // it was about to begin with an empty log
+		return ForcedLearner
 	case insane(d):
 		return DataInsane
 	}
@@ -71,9 +73,9 @@ func forceable(rec arbiter.Record, d Data, seen uint64) Reason {
 		return ForcedLearner
 	case d.Confs.Overflow:
 		return ThirdVoter
-	case !d.Confs.Self && d.Homeless:
+	case !d.Confs.Last && d.Homeless:
 		return URLsUnknown
-	case !d.Confs.Self && d.Confs.Only:
+	case !d.Confs.Last && d.Confs.Only:
 		return DataInsane // etcd cannot remove its last voter before another one was added at the same URL
 	}
 	return None
@@ -81,11 +83,11 @@ func forceable(rec arbiter.Record, d Data, seen uint64) Reason {
 
 // ForcedClaim is the claim by which the named member's agent carries out a forced one. Its term lies above
 // every term that a history of a lower generation can have, so that two of them never share one. A member
-// that its own data know as removed becomes fresh, a member ID that never was: etcd
+// that its own log ends without, since it was removed, becomes fresh, a member ID that never was: etcd
 // takes no removed one back.
 func ForcedClaim(rec arbiter.Record, d Data, fresh uint64, st Stamp) arbiter.Record {
 	me := arbiter.Member{ID: d.Member, Name: d.Name}
-	if !d.Confs.Self {
+	if !d.Confs.Last {
 		me.ID = fresh
 	}
 	next := claim(rec, me, rec.Generation+1, rec.Reason, st)

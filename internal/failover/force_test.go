@@ -99,10 +99,16 @@ func TestForced(t *testing.T) {
 		{"own removal, applied", conf(idA, pairOf(idB), []uint64{idA}), 0, None},
 		{"own removal in the tail", conf(idA, pairOf(idA, idB), nil, ConfChange{Kind: ChangeRemove, ID: idA}), 0, None},
 		{"renamed on the way back", conf(idA, twin, nil), 0, None},
+		{"its own addition is in the log, and not committed", func(r *arbiter.Record, d *Data) {
+			r.Fork = arbiter.Position{Index: 99, Term: 6 << 32}
+			conf(idA, pairOf(idB), []uint64{0x99}, ConfChange{Kind: ChangeAdd, ID: idA, PeerURLs: []string{url(idA)}}, ConfChange{Kind: ChangeRemove, ID: idB})(r, d)
+			d.Term, d.Last.Term = 6<<32, 6<<32
+		}, 0, None},
 
 		{"the data cannot be read", func(_ *arbiter.Record, d *Data) { d.Problem = WALUnreadable }, 0, WALUnreadable},
 		{"contradictory data", func(_ *arbiter.Record, d *Data) { d.Applied = 101 }, 0, DataInsane},
-		{"an empty log", func(_ *arbiter.Record, d *Data) { d.Last, d.Applied, d.Commit, d.Snap = arbiter.Position{}, 0, 0, 0 }, 0, DataInsane},
+		{"an empty log", func(_ *arbiter.Record, d *Data) { d.Last, d.Applied, d.Commit, d.Snap = arbiter.Position{}, 0, 0, 0 }, 0, ForcedLearner},
+		{"no identity", func(_ *arbiter.Record, d *Data) { d.Cluster = 0 }, 0, DataInsane},
 		{"another cluster", func(_ *arbiter.Record, d *Data) { d.Cluster = 8 }, 0, RecordForeign},
 		{"a newer record was seen", nil, 6, RecordOld},
 		{"paused", func(r *arbiter.Record, _ *Data) { r.Pause = true }, 0, Paused},
@@ -168,6 +174,10 @@ func TestForcedClaim(t *testing.T) {
 	d.Term = 7 << 32
 	if got := ForcedClaim(r, d, 0xf1, Stamp{}); got.Fork.Term != 7<<32+1 {
 		t.Errorf("above its own term: %x", got.Fork.Term)
+	}
+	d.Confs = FoldSite(idA, []string{url(idA)}, pairOf(idB), []uint64{0x99}, []ConfChange{{Kind: ChangeAdd, ID: idA, PeerURLs: []string{url(idA)}}})
+	if got := ForcedClaim(r, d, 0xf1, Stamp{}); got.Survivor.ID != idA {
+		t.Errorf("added by its own log: %x", got.Survivor.ID)
 	}
 	d.Confs = FoldSite(idA, []string{url(idA)}, pairOf(idB), []uint64{idA}, nil)
 	got = ForcedClaim(r, d, 0xf1, Stamp{Nonce: "c2", Now: 9})
@@ -252,7 +262,17 @@ func TestResurrected(t *testing.T) {
 		{"the record is not known", func(s *State) { s.RecStatus = Unavailable }, None},
 		{"a newer one was seen", func(s *State) { s.Seen = 9 }, None},
 		{"no leader", func(s *State) { s.Obs.Etcd = EtcdNoLeader }, None},
-		{"a member came back under a new ID", func(s *State) { s.Obs.Voters.IDs[1] = idC }, None},
+		{"the survivor's, the loser came back under a new ID", func(s *State) { s.Rec.Survivor.ID, s.Obs.Voters.IDs[1] = idA, idC }, None},
+		{"a pair without the survivor", func(s *State) { s.Obs.Voters.IDs[1] = idC }, Overridden},
+		{"the same, without a token", func(s *State) { s.Obs.Voters.IDs[1], s.Obs.Token = idC, Token{} }, Overridden},
+		{"the same, with the survivor's order instead of its confirmation", func(s *State) {
+			s.Obs.Voters.IDs[1], s.Rec.Confirmed, s.Rec.Forced, s.Rec.WholeGeneration = idC, arbiter.Position{}, true, 0
+		}, Overridden},
+		{"the same, neither ordered nor confirmed", func(s *State) { s.Obs.Voters.IDs[1], s.Rec.Confirmed = idC, arbiter.Position{} }, None},
+		{"an order for one of the pair", func(s *State) {
+			s.Rec.Confirmed, s.Rec.Forced, s.Rec.WholeGeneration = arbiter.Position{}, true, 0
+		}, None},
+		{"nobody is named", func(s *State) { s.Rec.Survivor.ID = 0 }, None},
 		{"the other one did", func(s *State) { s.Obs.Voters.IDs[0] = idC }, None},
 		{"three voters", func(s *State) { s.Obs.Voters.Count = 3 }, None},
 		{"the token was written since", func(s *State) { s.Obs.Token.Generation = 4 }, None},

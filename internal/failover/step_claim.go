@@ -67,7 +67,7 @@ func (m *machine) blank() {
 // its own, whose new member ID its data do not carry yet.
 func (m *machine) ordered() bool {
 	s := &m.s
-	if s.RecStatus != Readable || s.old() {
+	if s.RecStatus != Readable || s.old() || m.void() {
 		return false
 	}
 	return Ordered(s.Rec, m.claimer()) || m.unborn(m.claimer())
@@ -77,7 +77,13 @@ func (m *machine) ordered() bool {
 // history says anything against it.
 func (m *machine) appointed() bool {
 	s := &m.s
-	return s.RecStatus == Readable && !s.old() && pending(s.Rec) && s.Rec.Survivor.ID == m.claimer() && m.claimer() != 0
+	return s.RecStatus == Readable && !s.old() && !m.void() && pending(s.Rec) && s.Rec.Survivor.ID == m.claimer() && m.claimer() != 0
+}
+
+// void: the own data hold the token of the record's generation, so the pair was whole under the order (forced).
+func (m *machine) void() bool {
+	t := m.s.Tok
+	return m.s.TokKnown && t.Present && !t.Bad && t.RecordID == m.s.Rec.ID && t.Generation >= m.s.Rec.Generation
 }
 
 // unborn: the record's forced claim was made here, for an ID that these data do not carry yet.
@@ -378,6 +384,8 @@ func (m *machine) overridden() Reason {
 	switch {
 	case s.Rec.Survivor.ID != m.claimer():
 		return Overridden
+	case s.Rec.Forced && s.Rec.Fork.Index == 0: // an order's nonce is the operator's, and nobody's data can hold it
+		return None
 	case s.Mine.RecordID == s.Rec.ID && s.Rec.Generation >= s.Mine.Generation && !s.Mine.made(s.Rec.ClaimNonce):
 		return Clone
 	}

@@ -21,17 +21,24 @@ func (m *machine) following() {
 	m.tidy()
 }
 
-// resurrected stops a pair that was given up. A survivor confirmed that it led alone, and here a leader has
-// the very voters of before its claim: IDs never come back, so these logs lack the claim, and what the survivor
-// acknowledged since. Its disk was rolled back, or replaced where somebody else starts etcd, and it elected the loser or was
-// elected by it (P10, P16).
+// resurrected stops a pair that was given up (P10, P16). Somebody went on without it, by a confirmed claim or a person's order,
+// and these data know nothing of that. Either a leader has the very voters of before the claim: IDs never come back,
+// so these logs lack the claim; the survivor's disk was rolled back, or replaced where somebody else starts etcd,
+// and it elected the loser or was elected by it. Or it is a pair without the survivor: people added a third member
+// at the overridden side.
 func (m *machine) resurrected() bool {
 	s, o, rec := &m.s, &m.s.Obs, &m.s.Rec
-	if s.RecStatus != Readable || s.old() || o.Etcd != EtcdLed || o.Voters.Count != 2 || !o.TokenRead || rec.Confirmed.Index == 0 {
+	if s.RecStatus != Readable || s.old() || o.Etcd != EtcdLed || o.Voters.Count != 2 || !o.TokenRead || rec.Survivor.ID == 0 {
 		return false
 	}
-	t := o.Token
-	if !t.Present || t.Bad || t.RecordID != rec.ID || t.Generation >= rec.Generation || !t.Names(o.Voters.IDs[0], o.Voters.IDs[1]) {
+	t, ids := o.Token, o.Voters.IDs
+	if t.Bad || (t.Present && (t.RecordID != rec.ID || t.Generation >= rec.Generation)) {
+		return false
+	}
+	led := rec.Confirmed.Index != 0
+	before := led && t.Present && t.Names(ids[0], ids[1])
+	without := (led || pending(*rec)) && rec.Survivor.ID != ids[0] && rec.Survivor.ID != ids[1]
+	if !before && !without {
 		return false
 	}
 	why := RolledBack
@@ -216,6 +223,9 @@ func (m *machine) tidy() {
 // record that names somebody else.
 func (m *machine) alone() {
 	s := &m.s
+	if m.knowsBetter() {
+		return
+	}
 	switch {
 	case s.RecStatus == Unread:
 		m.poll(0)
@@ -232,6 +242,19 @@ func (m *machine) alone() {
 	case s.Why == None:
 		s.Why = s.Obs.Store.Reason()
 	}
+}
+
+// knowsBetter fences a member that leads alone although its agent has read that the record names somebody else, before it led:
+// whether the arbiter can be read again does not matter (P16). The excuses are aloneRecord's.
+func (m *machine) knowsBetter() bool {
+	s, o, rec := &m.s, m.s.Obs, &m.s.Rec
+	if s.RecStatus != Readable || s.old() || o.Etcd != EtcdLed || o.Voters.Count != 1 || rec.ClusterID != o.Cluster ||
+		rec.Survivor.ID == 0 || rec.Survivor.ID == o.Member || !s.TokKnown || !s.Tok.Present || s.Tok.Bad ||
+		s.Tok.RecordID != rec.ID || s.Tok.Generation >= rec.Generation {
+		return false
+	}
+	m.fence(Overridden)
+	return true
 }
 
 // aloneRecord judges the record as just read (P10, P16, P17).

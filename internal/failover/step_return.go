@@ -68,8 +68,11 @@ func (m *machine) listed() {
 			m.enter(CatchingUp) // if it was to be promoted: not yet, compare again
 		}
 	case NotListed:
-		if m.ordered() || m.appointed() {
-			return // a list of the history that was given up
+		if m.ordered() || m.appointed() { // a list of the history that was given up
+			if s.Phase == Joining {
+				m.enter(m.waiting())
+			}
+			return
 		}
 		s.Removed = true
 		m.join()
@@ -303,6 +306,8 @@ func (m *machine) catchingUp() {
 	s := &m.s
 	m.poll(s.P.RecordBusy)
 	switch {
+	case m.ordered() || m.appointed(): // Raft's learners keep a dead leader
+		s.Why = ForcedLearner
 	case s.Phase == Promoting:
 		m.promote()
 	case s.Equal && s.Hold > 0:
