@@ -1,0 +1,90 @@
+package fault
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"twok/testing/history"
+)
+
+func stage() *Stage {
+	return &Stage{Rec: history.NewRecorder(), Rand: rand.New(rand.NewPCG(1, 1)), Note: func(string, ...any) {}}
+}
+
+// call begins a write, and returns what ends it.
+func call(s *Stage, site string) (answered func(history.Outcome)) {
+	id := s.Rec.Call(history.Op{Site: site, Kind: history.Unique, Writes: []history.Write{{Key: "u", Value: "v"}}})
+	return func(out history.Outcome) {
+		s.Rec.Return(id, func(o *history.Op) { o.Outcome, o.Applied, o.Revision = out, true, 2 })
+	}
+}
+
+// Silence is broken by a write that began in it and was acknowledged, and by nothing else.
+//
+// Rules: none (the harness).
+func TestSilence(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		prior bool // the write began before
+		out   history.Outcome
+		bad   bool
+	}{
+		{"a write that began before", true, history.OK, false},
+		{"a write that is acknowledged", false, history.OK, true},
+		{"a write of unknown outcome", false, history.Unknown, false},
+		{"a write that fails", false, history.Failed, false},
+	} {
+		s := stage()
+		var end func(history.Outcome)
+		if c.prior {
+			end = call(s, "a")
+		}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			time.Sleep(20 * time.Millisecond)
+			if end == nil {
+				end = call(s, "a")
+			}
+			end(c.out)
+		}()
+		err := s.Silence(t.Context(), c.name, 200*time.Millisecond)
+		<-done
+		if (err != nil) != c.bad {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+}
+
+// Writes waits for acknowledged writes that began after the call, at the site that it was asked for.
+//
+// Rules: none (the harness).
+func TestWrites(t *testing.T) {
+	s := stage()
+	old := call(s, "a")
+	result := make(chan error, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() { result <- s.WritesAt(ctx, "a", 1) }()
+	time.Sleep(50 * time.Millisecond)
+	old(history.OK)
+	call(s, "a")(history.Unknown)
+	call(s, "b")(history.OK)
+	select {
+	case err := <-result:
+		t.Fatalf("it did not wait: %v", err)
+	case <-time.After(100 * time.Millisecond):
+	}
+	call(s, "a")(history.OK)
+	if err := <-result; err != nil {
+		t.Error(err)
+	}
+	go func() { result <- s.WritesAt(ctx, "b", 1) }()
+	cancel()
+	if err := <-result; !errors.Is(err, context.Canceled) {
+		t.Errorf("a context that ended: %v", err)
+	}
+}
