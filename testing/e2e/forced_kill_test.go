@@ -38,7 +38,7 @@ func TestForcedKilled(t *testing.T) {
 func TestForcedRemovedKilled(t *testing.T) {
 	points := slices.Concat(
 		beforeAndAfter("stop", "read-data", "swap*", "append", "release"),
-		steps("wal/rewrite/begin wal/rewrite/segment wal/rewrite/staged wal/rewrite/exchanged* wal/rewrite/aside wal/append/begin wal/append/hardstate* wal/append/entries wal/append/commit wal/append/synced"))
+		steps("wal/rewrite/begin wal/rewrite/segment wal/rewrite/staged wal/rewrite/exchanged* wal/rewrite/aside wal/append/begin wal/append/hardstate wal/append/entries* wal/append/commit wal/append/synced"))
 	p := forcing(t, "3.5")
 	p.users = true
 	for _, point := range points {

@@ -38,7 +38,8 @@ func TestForcedLearner(t *testing.T) {
 		if _, stderr := p.claim(43, learner, "--yes", "--override-live-survivor", "--wait", "3s"); !strings.Contains(stderr, "not carried out yet") {
 			t.Errorf("an order for a learner: %s", stderr)
 		}
-		p.must(p.Site(loser).KillEtcd()) // a learner never notices that its leader is gone
+		p.reason(loser, "forced-learner") // although a learner never notices that its leader is gone
+		p.must(p.Site(loser).KillEtcd())
 		p.reason(loser, "forced-learner")
 		if rec := p.record(); rec.Generation != before.Generation+1 || rec.Fork.Index != 0 {
 			t.Errorf("the record: %+v", rec)
