@@ -65,7 +65,7 @@ var rules = []struct {
 	}},
 	{"order", "P7, P18: one appends on the order, and swaps afterwards", Off{OrderSwap: true}, []string{
 		"102 whole 200 37:cut 88:force,1 96:isolate,1 97:hang,1,28 100:force,0",
-		"24 alone 200 22:burst,3 30:cut 33:force,1 60:force,1 66:hang,1,17 70:force,0 152:agent,1 155:burst,2",
+		"150 alone 200 43:off,0 52:force,1 58:arb,1,2 58:force,0",
 	}},
 	{"void", "P18: an order counts although the pair was whole under it", Off{VoidOrder: true}, []string{
 		"5 whole 200 10:force,0 60:third 80:isle,0",
