@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -59,6 +60,14 @@ func disks() []Fault {
 			Needs: Needs{Namespaces: true}, Prepare: small, Large: true,
 			Run: func(ctx context.Context, s *Stage) error {
 				err := full(ctx, s, func(ctx context.Context) error { return s.Wait(ctx, s.Between(4*time.Second, 8*time.Second)) })
+				s.AtEnd(func(context.Context) error {
+					for _, path := range []string{s.Site(s.Target).AgentLog, s.Site(s.Target).EtcdLog} {
+						if data, err := os.ReadFile(path); err == nil && strings.Contains(string(data), "no space left on device") {
+							return nil
+						}
+					}
+					return fmt.Errorf("nobody at %s noticed the full disk: this showed nothing", s.Target)
+				})
 				return errors.Join(err, s.Resumes(ctx))
 			},
 		},
