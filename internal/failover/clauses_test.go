@@ -205,5 +205,6 @@ func clauses() (cs []clause) {
 	add("releasing: the data are forgotten", Releasing, func(s *State) { s.Data = baseData() }, Event{Kind: Released, Outcome: Done})
 
 	cs = append(cs, leaderClauses(rec, none, led, follows, lone, mine, theirs)...)
-	return append(cs, returnClauses(rec, list, none, mine, theirs)...)
+	cs = append(cs, returnClauses(rec, list, none, mine, theirs)...)
+	return append(cs, forceClauses(none, led, lone, list(nil), mine, theirs)...)
 }

@@ -86,6 +86,16 @@ func TestForced(t *testing.T) {
 	learner := []ConfMember{{ID: idA, Learner: true, PeerURLs: []string{url(idA)}}, {ID: idB, PeerURLs: []string{url(idB)}}}
 	for _, c := range []claimCase{
 		{"an older generation", nil, 0, None},
+		{"nobody's data, nobody named", func(r *arbiter.Record, d *Data) { r.Survivor.ID, d.Member = 0, 0 }, 0, DataInsane},
+		{"the fork's index is 1, its term not there", func(r *arbiter.Record, _ *Data) { r.Fork = arbiter.Position{Index: 1, Term: 6 << 32} }, 0, None},
+		{"the fork's index is 1, its term there", func(r *arbiter.Record, d *Data) {
+			r.Fork, r.ClaimEnd = arbiter.Position{Index: 1, Term: 2}, arbiter.Position{Index: 101, Term: 5}
+		}, 0, ClaimEnd},
+		{"another record's token of this generation: no void order", func(_ *arbiter.Record, d *Data) { d.Token.RecordID, d.Token.Generation = "x", 5 }, 0, RecordElsewhere},
+		{"a bad token of a newer generation", func(_ *arbiter.Record, d *Data) { d.Token.Bad, d.Token.Generation = true, 6 }, 0, None},
+		{"the log ends at index 1", func(_ *arbiter.Record, d *Data) { d.Last.Index, d.Applied, d.Commit, d.Snap = 1, 1, 1, 0 }, 0, None},
+		{"an empty log of nobody", func(r *arbiter.Record, d *Data) { r.Survivor.ID, d.Member, d.Last.Index = 0, 0, 0 }, 0, DataInsane},
+		{"a voter whose peer URLs are not known", func(_ *arbiter.Record, d *Data) { d.Homeless = true }, 0, None},
 		{"no token", func(_ *arbiter.Record, d *Data) { d.Token = Token{} }, 0, None},
 		{"a bad token, of whatever record", func(_ *arbiter.Record, d *Data) { d.Token = Token{Present: true, Bad: true, RecordID: "x"} }, 0, None},
 		{"a deletion in the tail", func(_ *arbiter.Record, d *Data) { d.Tail = Tail{Writes: true, Bad: true, RecordID: "x"} }, 0, None},
