@@ -31,17 +31,55 @@ func Nginx(ctx context.Context, log io.Writer) (string, error) {
 	return debian{name: "nginx", packages: []string{"nginx"}}.get(ctx, log)
 }
 
-// debian is a server in Debian packages: usr/sbin/NAME in one of them.
+// tools are programs that a machine may lack: where they are in Debian's packages, and how they tell their version.
+var tools = map[string]debian{
+	"nft":    {name: "nft", packages: []string{"nftables"}},
+	"ip":     {name: "ip", packages: []string{"iproute2"}, path: "bin/ip", ask: "-V"},
+	"strace": {name: "strace", packages: []string{"strace"}, path: "usr/bin/strace", ask: "-V"},
+}
+
+// OnPath sees to it that this process and its children find these programs (nft, ip, strace): those that the machine lacks come
+// from Debian packages, as Lighttpd does, and are put at the end of PATH.
+func OnPath(ctx context.Context, log io.Writer, names ...string) error {
+	for _, name := range names {
+		if _, err := exec.LookPath(name); err == nil {
+			continue
+		}
+		d, ok := tools[name]
+		if !ok {
+			return fmt.Errorf("no Debian package is known for %s", name)
+		}
+		bin, err := d.get(ctx, log)
+		if err != nil {
+			return err
+		}
+		if err := os.Setenv("PATH", os.Getenv("PATH")+string(os.PathListSeparator)+filepath.Dir(bin)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// debian is a program in Debian packages.
 type debian struct {
 	name     string
 	packages []string
 	args     string // that it always gets; $root is where the packages are
+	path     string // in the packages; usr/sbin/NAME
+	ask      string // the flag for its version; -v
 }
 
-// script runs the server out of root beside it. exec keeps the process ID.
+func (d debian) file() string {
+	if d.path != "" {
+		return d.path
+	}
+	return "usr/sbin/" + d.name
+}
+
+// script runs the program out of root beside it. exec keeps the process ID.
 const script = `#!/bin/sh
 root=${0%%/*}/root
-%sexec "$root/usr/sbin/%s" %s "$@"
+%sexec "$root/%s" %s "$@"
 `
 
 func (d debian) get(ctx context.Context, log io.Writer) (string, error) {
@@ -62,7 +100,7 @@ func (d debian) get(ctx context.Context, log io.Writer) (string, error) {
 	dir := filepath.Join(cache, hex.EncodeToString(h.Sum(nil))[:12])
 	bin := filepath.Join(dir, d.name)
 	complete := func() bool {
-		for _, f := range []string{bin, filepath.Join(dir, "root/usr/sbin", d.name)} {
+		for _, f := range []string{bin, filepath.Join(dir, "root", d.file())} {
 			if fi, err := os.Stat(f); err != nil || !fi.Mode().IsRegular() || fi.Size() == 0 {
 				return false
 			}
@@ -132,10 +170,14 @@ func (d debian) fill(ctx context.Context, tmp, dir string, log io.Writer) error 
 		env = "export LD_LIBRARY_PATH=" + strings.Join(libs, ":") + "\n"
 	}
 	bin := filepath.Join(tmp, d.name)
-	if err := os.WriteFile(bin, fmt.Appendf(nil, script, env, d.name, d.args), 0o755); err != nil {
+	if err := os.WriteFile(bin, fmt.Appendf(nil, script, env, d.file(), d.args), 0o755); err != nil {
 		return err
 	}
-	out, err := command(ctx, tmp, bin, "-v")
+	ask := d.ask
+	if ask == "" {
+		ask = "-v"
+	}
+	out, err := command(ctx, tmp, bin, ask)
 	if err == nil {
 		line, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
 		fmt.Fprintln(log, line)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -163,5 +164,45 @@ func TestRoot(t *testing.T) {
 	t.Chdir(t.TempDir())
 	if dir, err := Root(); !errors.Is(err, ErrNoSource) {
 		t.Errorf("outside a checkout: %q, %v", dir, err)
+	}
+}
+
+// Programs that the machine lacks are unpacked from Debian packages and found by name from then on.
+//
+// Rules: none (tools of the tests).
+func TestOnPath(t *testing.T) {
+	if _, err := os.Stat("/usr/bin/apt-get"); err != nil {
+		t.Skip("no Debian")
+	}
+	// A PATH without them, and with everything that unpacking needs.
+	bin := t.TempDir()
+	for _, dir := range []string{"/usr/bin", "/usr/sbin", "/bin", "/sbin"} {
+		files, err := os.ReadDir(dir)
+		if err != nil {
+			continue
+		}
+		for _, f := range files {
+			if n := f.Name(); n != "nft" && n != "ip" && n != "strace" {
+				_ = os.Symlink(filepath.Join(dir, n), filepath.Join(bin, n)) // the first one counts
+			}
+		}
+	}
+	t.Setenv("PATH", bin)
+	if err := OnPath(t.Context(), os.Stderr, "nft", "ip", "strace"); err != nil {
+		t.Fatal(err)
+	}
+	for name, ask := range map[string]string{"nft": "-v", "ip": "-V", "strace": "-V"} {
+		path, err := exec.LookPath(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := exec.Command(name, ask).CombinedOutput()
+		if err != nil || !strings.Contains(path, "twok") {
+			t.Errorf("%s: %s: %v %s", name, path, err, out)
+		}
+		t.Logf("%s: %s", path, out)
+	}
+	if err := OnPath(t.Context(), os.Stderr, "no-such-tool"); err == nil {
+		t.Error("a tool that nobody knows")
 	}
 }

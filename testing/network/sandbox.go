@@ -1,16 +1,18 @@
 package network
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"os/signal"
 	"runtime"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"twok/internal/lab"
 )
 
 // ErrNotAllowed: this user or this machine cannot make namespaces.
@@ -38,10 +40,8 @@ func Enter() (inside bool, status int, err error) {
 		status, err = beInit()
 		return false, status, err
 	}
-	for _, tool := range []string{"ip", "nft"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			return false, 1, fmt.Errorf("the harness needs %s: %w; install iproute2 and nftables", tool, err)
-		}
+	if err := lab.OnPath(context.Background(), os.Stderr, "ip", "nft", "strace"); err != nil {
+		return false, 1, fmt.Errorf("the harness needs ip, nft and strace: %w; install iproute2, nftables and strace", err)
 	}
 	// The death signal comes when the thread that started the child ends, so it stays.
 	runtime.LockOSThread()
