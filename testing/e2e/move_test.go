@@ -97,6 +97,9 @@ func TestMoveUnderSupervise(t *testing.T) {
 //
 // Rules: P7, P12.
 func TestParentRestarts(t *testing.T) {
+	if !full {
+		t.Skip("with TWOK_E2E=full")
+	}
 	p := prepare(t, "3.6", external)
 	p.must(p.StartArbiter(p.within()))
 	parents := map[string]*lab.Parent{}

@@ -30,7 +30,15 @@ func (p *pair) checkTrace() {
 		p.Error(err)
 		return
 	}
-	r, err := trace.Check(ls, trace.Options{Users: p.users})
+	o := trace.Options{Users: p.users}
+	if !full { // a refusal is looked at for half a minute; make test has no minutes for one trace
+		o.Limit = 300_000
+	}
+	r, err := trace.Check(ls, o)
+	if errors.Is(err, trace.ErrUndecided) {
+		p.Logf("TRACE UNDECIDED: %v; TWOK_E2E=full looks further", err)
+		return
+	}
 	if err != nil {
 		p.Error(err)
 		return

@@ -45,9 +45,13 @@ const (
 // ErrRefused is a trace that no behaviour of the model explains.
 var ErrRefused = errors.New("the model does not allow this trace")
 
+// ErrUndecided is a trace for which the search came to Options.Limit. Nothing is known about it.
+var ErrUndecided = errors.New("whether the model allows this trace was not decided")
+
 // Options widen what may happen between the lines.
 type Options struct {
 	Users bool // people add and remove members
+	Limit int  // states at most, with all bounds widened; zero: as many as it takes, which can be minutes
 
 	wide int // the bounds are so many times as large; zero: once
 }
@@ -82,6 +86,9 @@ func inModel(ls []Line, o Options) (r Report, err error) {
 		l := &ls[n]
 		next, tries, whys := explain(f, o, front, n, l)
 		r.Tried += tries
+		if o.wide > 0 && o.Limit > 0 && r.Tried > o.Limit {
+			return r, fmt.Errorf("%w: %d states, at line %d of %d", ErrUndecided, r.Tried, n+1, len(ls))
+		}
 		if len(next) == 0 {
 			return r, refused(ls, n, front, whys)
 		}
