@@ -244,6 +244,7 @@ func agentOf(t *testing.T, reg arbiter.Register, steps ...func(arbiter.Record) a
 
 func claimOwn(r arbiter.Record) arbiter.Record {
 	d := failover.Data{Member: claimB, Name: "b", Cluster: claimCluster, Term: 3, Last: arbiter.Position{Index: 60, Term: 3}}
+	d.Confs.Self, d.Confs.Last = true, true
 	d.Confs.Self = true
 	return failover.ForcedClaim(r, d, 0, failover.Stamp{Nonce: "own", Now: time.Now().UnixMilli()})
 }
