@@ -11,7 +11,7 @@ export GOTOOLCHAIN ?= local
 
 # Tests start real etcds; more packages at a time than this starve them.
 TEST_PARALLEL ?= 2
-TEST_TIMEOUT ?= 20m
+TEST_TIMEOUT ?= 30m
 TEST_FLAGS ?=
 BENCH_ROUNDS ?= 20
 FOR ?= 60m

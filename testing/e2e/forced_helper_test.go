@@ -33,7 +33,7 @@ func forcing(t *testing.T, minor string, opts ...func(*lab.Config)) *pair {
 	return p
 }
 
-// on runs a test on the one release that an ordinary run takes, or on all of them.
+// on runs a test on the one release that an ordinary run takes (none: ""), or on all of them.
 func on(t *testing.T, ordinary string, f func(*testing.T, string)) {
 	t.Helper()
 	for _, minor := range lab.Minors {

@@ -132,7 +132,7 @@ func TestForcedRolledBack(t *testing.T) {
 //
 // Rules: P11, P15, P18.
 func TestForcedRolledBackPair(t *testing.T) {
-	on(t, "3.7", func(t *testing.T, minor string) {
+	on(t, "", func(t *testing.T, minor string) {
 		p := forcing(t, minor)
 		old := p.ledger("a")
 		old.more(10)

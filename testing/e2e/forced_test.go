@@ -142,7 +142,7 @@ func (p *pair) oneRead(site string, order uint64) {
 //
 // Rules: P13, P16, P18; F32.
 func TestForcedWeeksLater(t *testing.T) {
-	on(t, "3.7", func(t *testing.T, minor string) {
+	on(t, "", func(t *testing.T, minor string) {
 		p := forcing(t, minor)
 		survivor, loser := p.aloneByCut()
 		there := p.ledger(survivor)
@@ -337,7 +337,7 @@ func TestForcedRemoved(t *testing.T) {
 //
 // Rules: P7, P8, P18.
 func TestForcedByHand(t *testing.T) {
-	on(t, "3.6", func(t *testing.T, minor string) {
+	on(t, "", func(t *testing.T, minor string) {
 		p := forcing(t, minor, external)
 		p.users = true
 		survivor, loser := p.removedByHand()
