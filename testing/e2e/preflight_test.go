@@ -229,8 +229,11 @@ func TestCheckBeforeAgents(t *testing.T) {
 	}
 
 	// A third voter that never starts.
-	third, err := p.client("a").MemberAdd(p.within(), []string{"http://127.0.0.1:1"})
-	p.must(err)
+	var third *clientv3.MemberAddResponse
+	p.until("a third voter is added", func(ctx context.Context) (err error) { // etcd waits for five quiet seconds
+		third, err = p.client("a").MemberAdd(ctx, []string{"http://127.0.0.1:1"})
+		return err
+	})
 	p.refuses("a", map[string]string{"voters": "third-voter", "other-member": "connection refused"})
 	_, err = p.client("a").MemberRemove(p.within(), third.Member.ID)
 	p.must(err)

@@ -105,7 +105,8 @@ func TestRecordNamesOther(t *testing.T) {
 		r.Generation++
 		r.Survivor = arbiter.Member{ID: st.Header.MemberId, Name: other}
 		r.ClaimNonce, r.Reason = arbiter.NewNonce(), "a test"
-		r.ClaimEnd, r.Fork, r.Confirmed, r.ConfirmedAt = arbiter.Position{}, arbiter.Position{}, arbiter.Position{}, 0
+		r.ClaimEnd, r.Confirmed, r.ConfirmedAt = arbiter.Position{}, arbiter.Position{}, 0
+		r.Fork = arbiter.Position{Index: 1, Term: 1} // one without a fork would be an order (P18)
 		n := 0
 		for r.History[n].First != 0 {
 			n++
