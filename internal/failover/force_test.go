@@ -114,6 +114,16 @@ func TestForced(t *testing.T) {
 			conf(idA, pairOf(idB), []uint64{0x99}, ConfChange{Kind: ChangeAdd, ID: idA, PeerURLs: []string{url(idA)}}, ConfChange{Kind: ChangeRemove, ID: idB})(r, d)
 			d.Term, d.Last.Term = 6<<32, 6<<32
 		}, 0, None},
+		{"removed by hand after it led", func(r *arbiter.Record, d *Data) {
+			r.Fork, r.ClaimEnd = arbiter.Position{Index: 90, Term: 6 << 32}, arbiter.Position{Index: 89, Term: 5}
+			conf(idA, pairOf(idB), []uint64{idA})(r, d)
+			d.Term, d.Last.Term = 6<<32, 6<<32
+		}, 0, OwnRemoval},
+		{"the same, the fork is the last committed entry", func(r *arbiter.Record, d *Data) {
+			r.Fork, r.ClaimEnd = arbiter.Position{Index: 95, Term: 6 << 32}, arbiter.Position{Index: 94, Term: 5}
+			conf(idA, pairOf(idB), []uint64{idA})(r, d)
+			d.Term, d.Last.Term = 6<<32, 6<<32
+		}, 0, OwnRemoval},
 
 		{"the data cannot be read", func(_ *arbiter.Record, d *Data) { d.Problem = WALUnreadable }, 0, WALUnreadable},
 		{"contradictory data", func(_ *arbiter.Record, d *Data) { d.Applied = 101 }, 0, DataInsane},
