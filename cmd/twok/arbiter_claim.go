@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"os/user"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"text/tabwriter"
@@ -192,7 +193,7 @@ func considerClaim(ctx context.Context, c *cli.Context, reg arbiter.Register) (f
 
 // localData reads where the log ends, beside whatever runs on it.
 func localData(dir string) (force.Local, error) {
-	l, err := walsurgery.Inspect(zap.NewNop(), dir+"/member/wal")
+	l, err := walsurgery.Inspect(zap.NewNop(), filepath.Join(dir, "member", "wal"))
 	if err != nil {
 		return force.Local{}, err
 	}

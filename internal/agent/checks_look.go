@@ -99,20 +99,10 @@ func (a *Agent) lookMembers(ctx context.Context, e *preflight.Etcd) []etcdapi.Me
 func (a *Agent) why(clientURL string, err error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), checkDeadline)
 	defer cancel()
-	if cause := preflight.LookPort(ctx, withRoots(a.cfg.ClientTLS, a.cfg.ClientRoots), clientURL); cause != nil {
+	if cause := preflight.LookPort(ctx, etcdapi.WithRoots(a.cfg.ClientTLS, a.cfg.ClientRoots), clientURL); cause != nil {
 		return fmt.Errorf("%w: %w", err, cause)
 	}
 	return err
-}
-
-// withRoots is cfg with the authorities as they are now.
-func withRoots(cfg *tls.Config, roots func() *x509.CertPool) *tls.Config {
-	if cfg == nil || roots == nil {
-		return cfg
-	}
-	cfg = cfg.Clone()
-	cfg.RootCAs = roots()
-	return cfg
 }
 
 func called(name string, id uint64) string {
@@ -174,7 +164,7 @@ func (a *Agent) lookCertificates(ctx context.Context, f *preflight.Facts, ms []e
 		{&f.Peer, a.cfg.PeerTLS, a.cfg.PeerRoots, "--peer-cert", peer},
 	} {
 		k.to.Own, k.to.Served = preflight.LookOwn(k.cfg, k.what), nil
-		k.cfg = withRoots(k.cfg, k.roots)
+		k.cfg = etcdapi.WithRoots(k.cfg, k.roots)
 		served := make([]*preflight.Certificate, len(k.urls))
 		var g sync.WaitGroup
 		for i, u := range k.urls {
@@ -225,7 +215,7 @@ func (w *watcher) barredFrom(ctx context.Context) bool {
 	if time.Since(w.barred.at) > time.Second {
 		ctx, cancel := context.WithTimeout(ctx, w.cfg.probeDeadline())
 		defer cancel()
-		err := preflight.LookPort(ctx, withRoots(w.cfg.ClientTLS, w.cfg.ClientRoots), w.cfg.ClientURL)
+		err := preflight.LookPort(ctx, etcdapi.WithRoots(w.cfg.ClientTLS, w.cfg.ClientRoots), w.cfg.ClientURL)
 		w.barred.is, w.barred.at = preflight.OfCertificates(err), time.Now()
 		if w.barred.is {
 			w.barred.last = w.barred.at

@@ -103,7 +103,7 @@ func (d *Dialer) http() *http.Client {
 	}
 	if d.PeerTLS != nil && d.PeerRoots != nil {
 		t.DialTLSContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
-			return (&tls.Dialer{NetDialer: dialer, Config: withRoots(d.PeerTLS, d.PeerRoots)}).DialContext(ctx, network, addr)
+			return (&tls.Dialer{NetDialer: dialer, Config: WithRoots(d.PeerTLS, d.PeerRoots)}).DialContext(ctx, network, addr)
 		}
 	}
 	c := &http.Client{Transport: t}

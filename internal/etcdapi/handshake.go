@@ -9,8 +9,11 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// withRoots is cfg with the authorities as they are now.
-func withRoots(cfg *tls.Config, roots func() *x509.CertPool) *tls.Config {
+// WithRoots is cfg with the authorities as they are now; cfg itself if it is nil, or roots is.
+func WithRoots(cfg *tls.Config, roots func() *x509.CertPool) *tls.Config {
+	if cfg == nil || roots == nil {
+		return cfg
+	}
 	c := cfg.Clone()
 	c.RootCAs = roots()
 	return c
@@ -24,7 +27,7 @@ type handshakes struct {
 }
 
 func (h handshakes) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	return credentials.NewTLS(withRoots(h.cfg, h.roots)).ClientHandshake(ctx, authority, raw)
+	return credentials.NewTLS(WithRoots(h.cfg, h.roots)).ClientHandshake(ctx, authority, raw)
 }
 
 func (h handshakes) Clone() credentials.TransportCredentials { return h }
