@@ -182,6 +182,9 @@ func (m *machine) memberChanged(kind ActionKind) {
 	}
 	if kind != Promote && m.e.Outcome != Done {
 		s.JoinWait = max(s.P.ListEvery, 1) // the list is read at once, the call not repeated at once
+		if m.e.Outcome == Failed {         // it was not made at all: something is missing here
+			s.JoinWait = max(s.P.MinRun/4, 1)
+		}
 	}
 	m.look()
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -18,12 +19,14 @@ import (
 // the voter that it was.
 // Rules: P12, P13; F13.
 func TestBlankDisk(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		minor   string
 		claimed bool
 	}{{"3.5", true}, {"3.6", false}, {"3.7", true}, {"3.5", false}, {"3.6", true}, {"3.7", false}} {
 		name := c.minor + "/" + map[bool]string{true: "after the claim", false: "before the claim"}[c.claimed]
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			if !full && (c.minor == "3.5") == c.claimed {
 				t.Skip("with TWOK_E2E=full")
 			}
@@ -60,6 +63,7 @@ func TestBlankDisk(t *testing.T) {
 // the agent says why; with the arbiter back it goes on.
 // Rules: P3, P11; F13.
 func TestBlankDiskWithoutArbiter(t *testing.T) {
+	t.Parallel()
 	p := prepare(t, "3.6")
 	p.untraced = "nothing happens before the record is known"
 	for _, name := range lab.Sites {
@@ -82,8 +86,10 @@ func TestBlankDiskWithoutArbiter(t *testing.T) {
 // again and again; the agent, whose memory is gone too, brings it back.
 // Rules: P12, P13; F13.
 func TestBlankDiskInSignalMode(t *testing.T) {
+	t.Parallel()
 	for _, minor := range []string{"3.5", "3.6", "3.7"} {
 		t.Run(minor, func(t *testing.T) {
+			t.Parallel()
 			if !full && minor != "3.6" {
 				t.Skip("with TWOK_E2E=full")
 			}
@@ -110,6 +116,7 @@ func TestBlankDiskInSignalMode(t *testing.T) {
 // pair of before, without what the survivor acknowledged. The agents stop it; a person decides.
 // Rules: P10, P16, P18; A2; F13.
 func TestSurvivorsDiskReplaced(t *testing.T) {
+	t.Parallel()
 	p := start(t, "3.6", external)
 	p.untraced = "the model's disks are not replaced"
 	survivor := p.leader()
@@ -147,8 +154,14 @@ func TestSurvivorsDiskReplaced(t *testing.T) {
 		}
 		return nil
 	})
+	before := len(p.trace(loser))
 	p.claim(0, fmt.Sprintf("%016x", p.walID(loser)), "--yes", "--override-live-survivor")
-	p.role(loser, "alone")
+	p.until(loser+": was alone", func(context.Context) error { // the other may be back before anybody looks
+		if !slices.ContainsFunc(p.trace(loser)[before:], func(l lab.TraceLine) bool { return l.To == "alone" }) {
+			return errors.New("it was not")
+		}
+		return nil
+	})
 	p.whole()
 	if !p.wrote("a person decided") {
 		t.Error("the pair is whole, and nobody serves")

@@ -93,11 +93,15 @@ func bundle(t *testing.T, file string, cas ...*authority) {
 //
 // Rules: P1, P7, P14; F12.
 func TestCertificatesRotated(t *testing.T) {
+	t.Parallel()
 	for _, minor := range lab.Minors {
 		if !full {
 			continue
 		}
-		t.Run(minor, func(t *testing.T) { rotated(t, minor) })
+		t.Run(minor, func(t *testing.T) {
+			t.Parallel()
+			rotated(t, minor)
+		})
 	}
 }
 

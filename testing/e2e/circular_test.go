@@ -15,6 +15,7 @@ import (
 //
 // Rules: A1, P11.
 func TestArbiterIsThePair(t *testing.T) {
+	t.Parallel()
 	p := prepare(t, "3.7", external) // with an arbiter that nobody uses
 	url := "etcd://" + strings.TrimPrefix(p.Site("a").ClientURL, "http://") + "/pair"
 	for _, s := range lab.Sites {

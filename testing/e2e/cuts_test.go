@@ -49,6 +49,7 @@ func (p *pair) failover(cut lab.CutKind) {
 //
 // Rules: P1, P2, P3, P4, P7, P8, P10, P12, P13, P14; F2, F6, F8, F24, F32, F34.
 func TestCuts(t *testing.T) {
+	t.Parallel()
 	for i, cut := range lab.CutKinds {
 		for j, minor := range lab.Minors {
 			// The demo's tests take the others.
@@ -56,6 +57,7 @@ func TestCuts(t *testing.T) {
 				continue
 			}
 			t.Run(string(cut)+"/"+minor, func(t *testing.T) {
+				t.Parallel()
 				p := start(t, minor, func(c *lab.Config) {
 					if !cut.Claims() {
 						c.ClaimAfter = 8 * time.Second // both are down for a while, and nobody shall claim
@@ -71,11 +73,13 @@ func TestCuts(t *testing.T) {
 //
 // Rules: P1, P2, P4, P7, P8, P12, P14.
 func TestExternal(t *testing.T) {
+	t.Parallel()
 	for i, cut := range lab.CutKinds {
 		if !full && cut != lab.CutKillLeader && cut != lab.CutLink {
 			continue
 		}
 		t.Run(string(cut), func(t *testing.T) {
+			t.Parallel()
 			p := start(t, lab.Minors[(i+2)%len(lab.Minors)], external, func(c *lab.Config) {
 				if !cut.Claims() {
 					c.ClaimAfter = 8 * time.Second

@@ -38,7 +38,10 @@ func on(t *testing.T, ordinary string, f func(*testing.T, string)) {
 	t.Helper()
 	for _, minor := range lab.Minors {
 		if full || minor == ordinary {
-			t.Run(minor, func(t *testing.T) { f(t, minor) })
+			t.Run(minor, func(t *testing.T) {
+				t.Parallel()
+				f(t, minor)
+			})
 		}
 	}
 }

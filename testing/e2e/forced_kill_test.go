@@ -13,6 +13,7 @@ import (
 //
 // Rules: P1, P2, P7, P8, P9, P16, P18; F19.
 func TestForcedKilled(t *testing.T) {
+	t.Parallel()
 	points := slices.Concat(
 		beforeAndAfter("stop", "read-data", "swap*", "append", "release*", "sample"),
 		steps("wal/append/begin wal/append/hardstate wal/append/entries* wal/append/commit wal/append/synced"))
@@ -36,6 +37,7 @@ func TestForcedKilled(t *testing.T) {
 //
 // Rules: P7, P8, P9, P12, P16, P18; F19.
 func TestForcedRemovedKilled(t *testing.T) {
+	t.Parallel()
 	points := slices.Concat(
 		beforeAndAfter("stop", "read-data", "swap*", "append", "release"),
 		steps("wal/rewrite/begin wal/rewrite/segment wal/rewrite/staged wal/rewrite/exchanged* wal/rewrite/aside wal/append/begin wal/append/hardstate wal/append/entries* wal/append/commit wal/append/synced"))

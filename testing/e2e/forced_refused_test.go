@@ -17,6 +17,7 @@ import (
 //
 // Rules: P11, P16, P18.
 func TestForcedLearner(t *testing.T) {
+	t.Parallel()
 	on(t, "3.6", func(t *testing.T, minor string) {
 		p := forcing(t, minor)
 		survivor, loser := p.aloneByCut()
@@ -86,6 +87,7 @@ func (p *pair) confirmedAt(index uint64) {
 //
 // Rules: P10, P11, P18.
 func TestForcedRolledBack(t *testing.T) {
+	t.Parallel()
 	on(t, "3.5", func(t *testing.T, minor string) {
 		p := forcing(t, minor)
 		survivor, loser := p.aloneByCut()
@@ -132,6 +134,7 @@ func TestForcedRolledBack(t *testing.T) {
 //
 // Rules: P11, P15, P18.
 func TestForcedRolledBackPair(t *testing.T) {
+	t.Parallel()
 	on(t, "", func(t *testing.T, minor string) {
 		p := forcing(t, minor)
 		old := p.ledger("a")

@@ -18,6 +18,7 @@ import (
 //
 // Rules: P2, P7, P8, P13, P18; F13.
 func TestForcedSurvivorDead(t *testing.T) {
+	t.Parallel()
 	on(t, "3.5", func(t *testing.T, minor string) {
 		p := forcing(t, minor)
 		before := p.audit()
@@ -53,6 +54,7 @@ func TestForcedSurvivorDead(t *testing.T) {
 //
 // Rules: P13, P16, P18; F20.
 func TestForcedSurvivorAlive(t *testing.T) {
+	t.Parallel()
 	on(t, "3.6", func(t *testing.T, minor string) {
 		p := forcing(t, minor)
 		la, lb := p.ledger("a"), p.ledger("b")
@@ -142,6 +144,7 @@ func (p *pair) oneRead(site string, order uint64) {
 //
 // Rules: P13, P16, P18; F32.
 func TestForcedWeeksLater(t *testing.T) {
+	t.Parallel()
 	on(t, "", func(t *testing.T, minor string) {
 		p := forcing(t, minor)
 		survivor, loser := p.aloneByCut()
@@ -181,6 +184,7 @@ func TestForcedWeeksLater(t *testing.T) {
 //
 // Rules: P13, P16, P18, P20; F13, F26.
 func TestForcedSurvivorPaused(t *testing.T) {
+	t.Parallel()
 	on(t, "3.7", func(t *testing.T, minor string) {
 		p := forcing(t, minor)
 		survivor, loser := p.aloneByCut()
@@ -215,6 +219,7 @@ func TestForcedSurvivorPaused(t *testing.T) {
 //
 // Rules: P1, P2, P16, P18; F2.
 func TestForcedTwice(t *testing.T) {
+	t.Parallel()
 	on(t, "3.6", func(t *testing.T, minor string) {
 		p := forcing(t, minor)
 		p.aloneByCut()
@@ -267,6 +272,7 @@ func TestForcedTwice(t *testing.T) {
 //
 // Rules: P8, P13, P16, P18.
 func TestForcedAndBack(t *testing.T) {
+	t.Parallel()
 	on(t, "3.5", func(t *testing.T, minor string) {
 		p := forcing(t, minor)
 		survivor, loser := p.aloneByCut()
@@ -311,6 +317,7 @@ func TestForcedAndBack(t *testing.T) {
 //
 // Rules: P8, P12, P18; F16.
 func TestForcedRemoved(t *testing.T) {
+	t.Parallel()
 	on(t, "3.7", func(t *testing.T, minor string) {
 		p := forcing(t, minor)
 		p.users = true
@@ -337,6 +344,7 @@ func TestForcedRemoved(t *testing.T) {
 //
 // Rules: P7, P8, P18.
 func TestForcedByHand(t *testing.T) {
+	t.Parallel()
 	on(t, "", func(t *testing.T, minor string) {
 		p := forcing(t, minor, external)
 		p.users = true

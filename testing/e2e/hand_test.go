@@ -16,6 +16,7 @@ import (
 //
 // Rules: P4, P7, P8, P11, P12; F5, F15.
 func TestSurviveByHand(t *testing.T) {
+	t.Parallel()
 	p := start(t, "3.6", external)
 	leader := p.leader()
 	dead, self := p.Site(leader), p.Site(lab.Other(leader))

@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -46,7 +47,18 @@ var builtTwok = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
+// Most of a story is waiting, so several run at a time, on any number of cores.
+const parallel = "4"
+
 func TestMain(m *testing.M) {
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given {
+		if err := flag.Set("test.parallel", parallel); err != nil {
+			panic(err)
+		}
+	}
 	code := m.Run()
 	if path, err := builtTwok(); err == nil && os.Getenv("TWOK_E2E_TWOK") == "" {
 		os.RemoveAll(filepath.Dir(path))

@@ -47,6 +47,7 @@ func kill(point string) string {
 //
 // Rules: P1, P2, P7, P8, P9, P10, P16; F19.
 func TestClaimerKilled(t *testing.T) {
+	t.Parallel()
 	points := slices.Concat(
 		beforeAndAfter("preflight", "stop*", "read-data", "*append", "release*", "*sample"),
 		// The first swap of an agent that leads a whole pair is the commit mark.
@@ -79,6 +80,7 @@ func TestClaimerKilled(t *testing.T) {
 //
 // Rules: P1, P4, P7, P12; F19.
 func TestClaimerKilledOtherClaims(t *testing.T) {
+	t.Parallel()
 	p := start(t, "3.7")
 	for _, point := range append(beforeAndAfter("stop*", "read-data"), "agent/swap/before=kill@2") {
 		t.Run(point, func(t *testing.T) {
@@ -107,6 +109,7 @@ func TestClaimerKilledOtherClaims(t *testing.T) {
 //
 // Rules: P12, P13; F6, F7, F8, F19.
 func TestLoserKilled(t *testing.T) {
+	t.Parallel()
 	points := slices.Concat(
 		beforeAndAfter("look-at-list", "*add-learner*", "stop*", "read-data", "rewrite*", "release", "compare*", "promote*"),
 		steps("wal/rewrite/begin wal/rewrite/segment wal/rewrite/staged* wal/rewrite/exchanged* wal/rewrite/aside"))
@@ -136,6 +139,7 @@ func TestLoserKilled(t *testing.T) {
 //
 // Rules: P1, P7, P9, P12; F19.
 func TestKilledInSignalMode(t *testing.T) {
+	t.Parallel()
 	p := start(t, "3.5", external)
 	for _, point := range append(beforeAndAfter("stop*", "read-data", "append", "release"),
 		steps("agent/swap/after=kill@2 wal/append/hardstate wal/append/entries* wal/append/commit")...) {
@@ -183,6 +187,7 @@ func TestKilledInSignalMode(t *testing.T) {
 //
 // Rules: P12; F6, F7.
 func TestLoserKilledTwice(t *testing.T) {
+	t.Parallel()
 	p := start(t, "3.7")
 	survivor := p.leader()
 	loser := p.Site(lab.Other(survivor))
@@ -204,6 +209,7 @@ func TestLoserKilledTwice(t *testing.T) {
 //
 // Rules: P12, P13; F19, F20.
 func TestLoserKilledInReset(t *testing.T) {
+	t.Parallel()
 	p := start(t, "3.5")
 	p.panicsOK = true // etcd's answer to a damaged WAL
 	for _, point := range steps("rejoin/reset/prepared* rejoin/reset/exchanged* rejoin/reset/aside wal/create/created") {
@@ -229,6 +235,7 @@ func TestLoserKilledInReset(t *testing.T) {
 //
 // Rules: P3, P14, P15; F8, F19.
 func TestLeaderKilled(t *testing.T) {
+	t.Parallel()
 	p := start(t, "3.7")
 	for _, point := range append(beforeAndAfter("*write-token*", "tidy"), // The first swap of an agent that finds itself alone is a confirmation.
 		steps("agent/swap/before=kill@2 agent/swap/after=kill@2*")...) {
@@ -255,9 +262,11 @@ func TestLeaderKilled(t *testing.T) {
 //
 // Rules: P3, P14; F19.
 func TestKilledAtBirth(t *testing.T) {
+	t.Parallel()
 	for i, point := range append(beforeAndAfter("*write-token*"),
 		steps("agent/swap/before=kill@1 agent/swap/after=kill@1* agent/swap/before=kill@2 agent/swap/after=kill@2")...) {
 		t.Run(point, func(t *testing.T) {
+			t.Parallel()
 			p := prepare(t, lab.Minors[i%len(lab.Minors)], func(c *lab.Config) { c.ClaimAfter = 5 * time.Second })
 			for _, name := range lab.Sites {
 				p.failpoints(name, kill(point))

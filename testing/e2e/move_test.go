@@ -17,11 +17,13 @@ import (
 //
 // Rules: P3, P12, P14; F4, F12.
 func TestMoveUnderSupervise(t *testing.T) {
+	t.Parallel()
 	for _, minor := range lab.Minors {
 		if !full {
 			continue
 		}
 		t.Run(minor, func(t *testing.T) {
+			t.Parallel()
 			p := prepare(t, minor, external, func(c *lab.Config) { c.ClaimAfter = 8 * time.Second }) // longer than a restart
 			p.must(p.StartArbiter(p.within()))
 			parents := map[string]*lab.Parent{}
@@ -97,6 +99,7 @@ func TestMoveUnderSupervise(t *testing.T) {
 //
 // Rules: P7, P12.
 func TestParentRestarts(t *testing.T) {
+	t.Parallel()
 	if !full {
 		t.Skip("with TWOK_E2E=full")
 	}

@@ -162,11 +162,13 @@ func (p *pair) beside(site string) (names []string) {
 //
 // Rules: P3, P14; F4, F37.
 func TestOnAndOff(t *testing.T) {
+	t.Parallel()
 	for _, minor := range lab.Minors {
 		if !full && minor != "3.6" {
 			continue
 		}
 		t.Run(minor, func(t *testing.T) {
+			t.Parallel()
 			p := bare(t, minor)
 			if keys := p.twokKeys(); len(keys) != 0 || len(p.beside("a"))+len(p.beside("b")) != 0 {
 				t.Fatalf("before twok: keys %q, files %q %q", keys, p.beside("a"), p.beside("b"))
@@ -214,11 +216,13 @@ func TestOnAndOff(t *testing.T) {
 //
 // Rules: P10, P12; F4, F5.
 func TestOffWhileAlone(t *testing.T) {
+	t.Parallel()
 	for _, minor := range lab.Minors {
 		if !full {
 			continue
 		}
 		t.Run(minor, func(t *testing.T) {
+			t.Parallel()
 			p := bare(t, minor)
 			p.on()
 			p.whole()
@@ -278,11 +282,13 @@ func TestOffWhileAlone(t *testing.T) {
 //
 // Rules: P14; F4.
 func TestOneAgentOff(t *testing.T) {
+	t.Parallel()
 	for _, minor := range lab.Minors {
 		if !full && minor != "3.7" {
 			continue
 		}
 		t.Run(minor, func(t *testing.T) {
+			t.Parallel()
 			p := bare(t, minor)
 			before := p.lives()
 			p.on()

@@ -109,11 +109,13 @@ func (p *pair) postMortems(site string, n int) []postMortem {
 //
 // Rules: P7, P8, P12, P13.
 func TestPostMortems(t *testing.T) {
+	t.Parallel()
 	for _, minor := range lab.Minors {
 		if !full && minor != "3.7" {
 			continue
 		}
 		t.Run(minor, func(t *testing.T) {
+			t.Parallel()
 			p := start(t, minor)
 			p.panicsOK = true // etcd's answer to a damaged WAL
 			leader := p.leader()
@@ -186,6 +188,7 @@ func TestPostMortems(t *testing.T) {
 //
 // Rules: P7, P8.
 func TestPostMortemByHand(t *testing.T) {
+	t.Parallel()
 	p := start(t, "3.6", external)
 	self := p.Site(p.leader())
 	other := p.Site(lab.Other(self.Name))
@@ -231,6 +234,7 @@ func TestPostMortemByHand(t *testing.T) {
 //
 // Rules: P7, P8, P12; F31.
 func TestPostMortemCannotBeWritten(t *testing.T) {
+	t.Parallel()
 	t.Run("not a directory", func(t *testing.T) {
 		unwritable(t, "not a directory", func(dir string) error { return os.WriteFile(dir, nil, 0o600) })
 	})

@@ -116,12 +116,14 @@ func (p *pair) shows(site string, status int, ok func(st checkStatus) bool) {
 //
 // Rules: A0, A1, P5, P11.
 func TestCheckHealthy(t *testing.T) {
+	t.Parallel()
 	for _, minor := range lab.Minors {
 		for _, mode := range []lab.Mode{lab.External, lab.Supervise} {
 			if !full && (minor == "3.6" || (minor == "3.5") != (mode == lab.Supervise)) {
 				continue
 			}
 			t.Run(minor+"/"+string(mode), func(t *testing.T) {
+				t.Parallel()
 				// etcd's own timing: on a busy machine a fast one elects by itself now and then.
 				p := start(t, minor, func(c *lab.Config) { c.Mode, c.Timing, c.ClaimAfter = mode, lab.Default, 4*time.Second })
 				a, b := p.pids()
@@ -179,6 +181,7 @@ func TestCheckHealthy(t *testing.T) {
 //
 // Rules: A0, A1, P5, P11; F28, F33.
 func TestCheckBeforeAgents(t *testing.T) {
+	t.Parallel()
 	p := prepare(t, "3.6", external)
 	p.untraced = "no agent runs"
 	p.must(p.StartArbiter(p.within()))
@@ -264,6 +267,7 @@ func TestCheckBeforeAgents(t *testing.T) {
 //
 // Rules: P5, P11.
 func TestCheckAlone(t *testing.T) {
+	t.Parallel()
 	p := start(t, "3.6", external)
 	p.must(p.Site("b").Kill())
 	p.role("a", "alone")
@@ -281,6 +285,7 @@ func TestCheckAlone(t *testing.T) {
 //
 // Rules: P11, P12.
 func TestCheckMixedVersions(t *testing.T) {
+	t.Parallel()
 	p := start(t, "3.7", external, func(c *lab.Config) { c.EtcdOf = map[string]lab.Binaries{"b": etcd(t, "3.6")} })
 	for _, s := range lab.Sites {
 		code, r := p.check(s)
@@ -305,6 +310,7 @@ func withFlags(args, more []string) []string {
 //
 // Rules: P11; F12.
 func TestCertificateExpires(t *testing.T) {
+	t.Parallel()
 	ca := newAuthority(t)
 	ca.leaves()
 	p := start(t, "3.6", external, func(c *lab.Config) { c.TLS = ca.tls(); c.ClaimAfter = 1500 * time.Millisecond })

@@ -96,6 +96,7 @@ func onStore(t *testing.T, b *backing, minor string) {
 //
 // Rules: A1, P11; F9, F11.
 func TestRoleByExactNames(t *testing.T) {
+	t.Parallel()
 	b := back(t, "etcd")
 	if _, err := b.admin.RoleRevokePermission(t.Context(), "agents", "pair", clientv3.GetPrefixRangeEnd("pair")); err != nil {
 		t.Fatal(err)

@@ -19,6 +19,7 @@ import (
 //
 // Rules: P3, P4, P13, P14; F11, F38.
 func TestRebind(t *testing.T) {
+	t.Parallel()
 	p := start(t, "3.7", func(c *lab.Config) { c.AgentFlags = append(c.AgentFlags, "--record-interval", "200ms") })
 	p.untraced = "the model has one record; a pair that is moved to another one is not in it"
 	url := func(key string) string { return strings.TrimSuffix(p.Arbiter, "/pair") + "/" + key }

@@ -25,6 +25,7 @@ func (p *pair) pids() (a, b int) {
 //
 // Rules: P3, P11, P17; F11, F37, F38.
 func TestBadRecordWhileWhole(t *testing.T) {
+	t.Parallel()
 	p := start(t, "3.6", func(c *lab.Config) { c.AgentFlags = append(c.AgentFlags, "--record-interval", "200ms") })
 	a, b := p.pids()
 	good := p.raw([]byte(" "))
@@ -91,6 +92,7 @@ func TestBadRecordWhileWhole(t *testing.T) {
 //
 // Rules: P4, P12, P13, P16; F20.
 func TestRecordNamesOther(t *testing.T) {
+	t.Parallel()
 	p := start(t, "3.7")
 	p.untraced = "the record is forged: the claim by hand that it allows lacks what the survivor committed (S4)"
 	p.w.Stop() // whatever is acknowledged now is on both
@@ -158,6 +160,7 @@ func TestRecordNamesOther(t *testing.T) {
 //
 // Rules: P2, P17; F9.
 func TestRecordRolledBackWhileAlone(t *testing.T) {
+	t.Parallel()
 	p := start(t, "3.5")
 	p.until("the whole note and the first mark", func(ctx context.Context) error {
 		if rec, err := p.Record(ctx); err != nil || rec.MarkGeneration == 0 {

@@ -41,11 +41,13 @@ func (p *pair) bulk(site string, n int64) *lab.Writer {
 //
 // Rules: P12, P13; F24, F27.
 func TestReturnBySnapshot(t *testing.T) {
+	t.Parallel()
 	for _, minor := range lab.Minors {
 		if !full && minor != "3.6" {
 			continue
 		}
 		t.Run(minor, func(t *testing.T) {
+			t.Parallel()
 			p := start(t, minor, func(c *lab.Config) { c.EtcdFlags = []string{"--snapshot-count", "500"} })
 			p.CutLink()
 			p.written("a write by the survivor")
@@ -74,9 +76,13 @@ var ownKey = regexp.MustCompile(`/(e2e|bulk)/[0-9]+/[0-9]+`)
 //
 // Rules: P8, P12, P13; F23, F24.
 func TestReturnWithDivergentTail(t *testing.T) {
+	t.Parallel()
 	for _, minor := range lab.Minors {
 		if full || minor == "3.7" {
-			t.Run(minor, func(t *testing.T) { divergentTail(t, minor) })
+			t.Run(minor, func(t *testing.T) {
+				t.Parallel()
+				divergentTail(t, minor)
+			})
 		}
 	}
 }
@@ -191,6 +197,7 @@ func (s switchable) repair() { s.point(s.real) }
 //
 // Rules: P12; F18, F20.
 func TestReturnOfCrashLoopingLoser(t *testing.T) {
+	t.Parallel()
 	p := prepare(t, "3.5")
 	sw := map[string]switchable{"a": p.switchable("a", "3.5"), "b": p.switchable("b", "3.5")}
 	p.must(p.Start(p.within()))
@@ -284,8 +291,10 @@ func (p *pair) damage(site, where string) {
 //
 // Rules: P12, P13; F20, F23.
 func TestReturnWithDamagedWAL(t *testing.T) {
+	t.Parallel()
 	for _, where := range []string{inData, inPadding, inMetadata} {
 		t.Run(where, func(t *testing.T) {
+			t.Parallel()
 			p := start(t, "3.6")
 			p.panicsOK = true // etcd's answer to a damaged WAL
 			loser := p.Site(lab.Other(p.leader()))

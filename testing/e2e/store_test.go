@@ -67,6 +67,7 @@ func (s *looseStore) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 //
 // Rules: A1, P1, P11; F28.
 func TestStoreFailsItsProbe(t *testing.T) {
+	t.Parallel()
 	store := &looseStore{values: map[string]held{}}
 	store.loose.Store(true)
 	srv := httptest.NewServer(store)

@@ -120,11 +120,13 @@ func (a *authority) tls() *lab.TLS {
 //
 // Rules: P7, P12, P14; F12, F25.
 func TestTLSAndAuth(t *testing.T) {
+	t.Parallel()
 	for _, minor := range lab.Minors {
 		if !full && minor != "3.6" {
 			continue
 		}
 		t.Run(minor, func(t *testing.T) {
+			t.Parallel()
 			ca := newAuthority(t)
 			ca.leaves()
 			p := start(t, minor, func(c *lab.Config) { c.TLS = ca.tls(); c.ClaimAfter = 1500 * time.Millisecond })

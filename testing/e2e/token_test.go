@@ -17,6 +17,7 @@ import (
 //
 // Rules: P4, P14.
 func TestCutBeforeToken(t *testing.T) {
+	t.Parallel()
 	p := start(t, "3.6")
 	survivor := p.leader()
 	back := p.Site(lab.Other(survivor))
@@ -51,6 +52,7 @@ func TestCutBeforeToken(t *testing.T) {
 //
 // Rules: P5, P14; F31.
 func TestTokenIsRenewed(t *testing.T) {
+	t.Parallel()
 	p := start(t, "3.7", func(c *lab.Config) {
 		c.AgentFlags = append(c.AgentFlags, "--token-interval", "1s")
 	})

@@ -111,6 +111,7 @@ func (p *pair) traceOf(dir string) string {
 //
 // Rules: P1, P2, P4, P7, P8, P10, P12, P13, P14, P15.
 func TestDemoTrace(t *testing.T) {
+	t.Parallel()
 	tmp, err := os.MkdirTemp("", "twok-e2e-")
 	if err != nil {
 		t.Fatal(err)

@@ -22,6 +22,7 @@ import (
 //
 // Rules: P7, P12; F13, F26.
 func TestStoppedEtcd(t *testing.T) {
+	t.Parallel()
 	p := start(t, "3.6")
 	for _, leads := range []bool{false, true} {
 		frozen := p.leader()
@@ -42,6 +43,7 @@ func TestStoppedEtcd(t *testing.T) {
 //
 // Rules: P4, P12; F8.
 func TestOneAgent(t *testing.T) {
+	t.Parallel()
 	p := start(t, "3.6")
 	for _, leads := range []bool{false, true} {
 		with := p.leader()
@@ -71,6 +73,7 @@ func TestOneAgent(t *testing.T) {
 //
 // Rules: P16, P17; F9.
 func TestForgottenMemory(t *testing.T) {
+	t.Parallel()
 	p := start(t, "3.7")
 	forget := func(site string) {
 		t.Helper()
@@ -117,6 +120,7 @@ const nobody = "http://127.0.0.1:1"
 //
 // Rules: P5, P11; F33.
 func TestThirdVoter(t *testing.T) {
+	t.Parallel()
 	p := start(t, "3.6")
 	p.users = true
 	leader := p.leader()
@@ -157,6 +161,7 @@ func TestThirdVoter(t *testing.T) {
 //
 // Rules: P12; F21, F33.
 func TestForeignLearner(t *testing.T) {
+	t.Parallel()
 	p := start(t, "3.5")
 	p.users = true
 	survivor := p.leader()
@@ -176,6 +181,7 @@ func TestForeignLearner(t *testing.T) {
 //
 // Rules: P11, P12; F3, F16, F33.
 func TestRemovedByHand(t *testing.T) {
+	t.Parallel()
 	p := start(t, "3.7")
 	p.users = true
 	leader := p.leader()
@@ -220,8 +226,10 @@ func TestRemovedByHand(t *testing.T) {
 //
 // Rules: F4.
 func TestAgentEnds(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []lab.Mode{lab.External, lab.Supervise} {
 		t.Run(string(mode), func(t *testing.T) {
+			t.Parallel()
 			p := start(t, "3.6", func(c *lab.Config) {
 				c.Mode = mode
 				c.ClaimAfter = 10 * time.Second // one ends after the other, and nobody shall claim
@@ -259,6 +267,7 @@ func TestAgentEnds(t *testing.T) {
 //
 // Rules: P7, P11; F37.
 func TestArbiterDown(t *testing.T) {
+	t.Parallel()
 	p := start(t, "3.6")
 	a, b := p.pids()
 	same := func(context.Context) error {
@@ -309,6 +318,7 @@ func TestArbiterDown(t *testing.T) {
 //
 // Rules: P4, P7, P12, P13; F32.
 func TestLeaderSiteIsolated(t *testing.T) {
+	t.Parallel()
 	p := start(t, "3.7")
 	isolated := p.leader()
 	pid := p.etcdPID(isolated)
@@ -331,6 +341,7 @@ func TestLeaderSiteIsolated(t *testing.T) {
 //
 // Rules: P7, P12; F5, F37.
 func TestSurvivorWithoutArbiter(t *testing.T) {
+	t.Parallel()
 	p := start(t, "3.5")
 	survivor := p.leader()
 	loser := p.Site(lab.Other(survivor))

@@ -16,9 +16,13 @@ import (
 //
 // Rules: P12; F20.
 func TestMixedVersions(t *testing.T) {
+	t.Parallel()
 	for newer, older := range map[string]string{"3.7": "3.6", "3.6": "3.5"} {
 		if full || newer == "3.7" {
-			t.Run(newer+" and "+older, func(t *testing.T) { mixedVersions(t, newer, older) })
+			t.Run(newer+" and "+older, func(t *testing.T) {
+				t.Parallel()
+				mixedVersions(t, newer, older)
+			})
 		}
 	}
 }
@@ -72,6 +76,7 @@ func mixedVersions(t *testing.T, newer, older string) {
 //
 // Rules: P11, A0.
 func TestUnsafeFlags(t *testing.T) {
+	t.Parallel()
 	p := start(t, "3.6", func(c *lab.Config) { c.ClaimAfter = 2 * time.Second })
 	restart := func(a, b []string) {
 		t.Helper()
@@ -104,6 +109,7 @@ func TestUnsafeFlags(t *testing.T) {
 //
 // Rules: P10, P11, A0.
 func TestForceNewCluster(t *testing.T) {
+	t.Parallel()
 	p := start(t, "3.5")
 	p.untraced = "an etcd that makes itself a new cluster is not in the model"
 	p.w.Stop()
