@@ -1,0 +1,27 @@
+package experiment
+
+import "fmt"
+
+// runs is a table's cell: how many, and how many sessions failed.
+func runs(c Cell) string {
+	if c.Failed > 0 {
+		return fmt.Sprintf("%d (%d failed)", c.Runs, c.Failed)
+	}
+	return fmt.Sprint(c.Runs)
+}
+
+// seconds is median and maximum of times.
+func seconds(d Dist) string {
+	if d.N == 0 {
+		return "–"
+	}
+	return fmt.Sprintf("%.2f s, %.2f s", d.P50, d.Max)
+}
+
+// megabytes is median and maximum of sizes.
+func megabytes(d Dist) string {
+	if d.N == 0 {
+		return "–"
+	}
+	return fmt.Sprintf("%.2f MB, %.2f MB", d.P50/1e6, d.Max/1e6)
+}
