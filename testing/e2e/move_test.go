@@ -35,7 +35,8 @@ func TestMoveUnderSupervise(t *testing.T) {
 			p.must(p.WaitServing(p.within()))
 			p.on()
 			first := p.whole()
-			p.write()
+			const deadline = 2 * time.Second // of a write: longer than a hiccup of a busy machine
+			p.writeWithin(deadline, p.Site("a").ClientURL, p.Site("b").ClientURL)
 			for i := range lab.Sites {
 				leader := p.leader()
 				moved := p.Site(lab.Other(leader))
@@ -70,7 +71,8 @@ func TestMoveUnderSupervise(t *testing.T) {
 				if other := p.life(leader); other.pid != stays.pid || other.started != stays.started || other.id != stays.id {
 					t.Errorf("%s was %+v, is %+v", leader, stays, other)
 				}
-				// What comes now is answered, and nobody restarts it any more.
+				// What begins now is answered, and nobody restarts it any more.
+				time.Sleep(deadline)
 				failed := p.w.Unknown()
 				p.steady("it runs on under its agent", 2*time.Second, func(context.Context) error {
 					if pid := p.etcdPID(moved.Name); pid != now.pid {
