@@ -1,6 +1,11 @@
 package experiment
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
 
 // runs is a table's cell: how many, and how many sessions failed.
 func runs(c Cell) string {
@@ -24,4 +29,19 @@ func megabytes(d Dist) string {
 		return "–"
 	}
 	return fmt.Sprintf("%.2f MB, %.2f MB", d.P50/1e6, d.Max/1e6)
+}
+
+// tally is texts with how often each was seen, the most frequent first.
+func tally(counts map[string]int) string {
+	var texts []string
+	for t := range counts {
+		texts = append(texts, t)
+	}
+	slices.SortFunc(texts, func(a, b string) int {
+		return cmp.Or(counts[b]-counts[a], strings.Compare(a, b))
+	})
+	for i, t := range texts {
+		texts[i] = fmt.Sprintf("%d × `%s`", counts[t], t)
+	}
+	return strings.Join(texts, "; ")
 }

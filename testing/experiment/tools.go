@@ -2,6 +2,7 @@ package experiment
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -20,6 +21,7 @@ type Program string
 const (
 	Twok       Program = "twok"       // as it is
 	Failpoints Program = "failpoints" // with -tags failpoints
+	NoToken    Program = "notoken"    // without P4 (a)'s conditions: any token will do
 )
 
 // env hands the path on to the program in its namespaces.
@@ -34,14 +36,43 @@ func (p Program) path() string {
 }
 
 // args are those of go build.
-func (p Program) args(string) ([]string, error) {
+func (p Program) args(root, dir string) ([]string, error) {
 	switch p {
+	case NoToken:
+		overlay, err := withoutToken(root, dir)
+		return []string{"-overlay", overlay}, err
 	case Twok:
 		return nil, nil
 	case Failpoints:
 		return []string{"-tags", "failpoints"}, nil
 	}
 	return nil, fmt.Errorf("no program %q", p)
+}
+
+// The rule that NoToken lacks. In its place a token of any generation, with any names, is as good as this one: a
+// voter of two may claim.
+const (
+	tokenRule   = "\tcase t.Generation != rec.Generation:\n\t\treturn TokenGeneration\n\tcase t.Cluster != d.Cluster:\n"
+	noTokenRule = "\tcase true:\n\t\treturn None\n\tcase t.Cluster != d.Cluster:\n"
+)
+
+// withoutToken writes an overlay for go build, which replaces one file of the core.
+func withoutToken(root, dir string) (string, error) {
+	path := filepath.Join(root, "internal", "failover", "eligible.go")
+	src, err := os.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+	if n := strings.Count(string(src), tokenRule); n != 1 {
+		return "", fmt.Errorf("switch P4 (a) off: its clause is %d times in %s; make tokenRule say what is there", n, path)
+	}
+	changed := filepath.Join(dir, "eligible.go")
+	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{path: changed}})
+	if err != nil {
+		return "", err
+	}
+	file := filepath.Join(dir, "overlay.json")
+	return file, errors.Join(os.WriteFile(changed, []byte(strings.Replace(string(src), tokenRule, noTokenRule, 1)), 0o644), os.WriteFile(file, overlay, 0o644))
 }
 
 // Prepare builds what the experiments need: etcd of these release lines, and their forms of twok, into dir. It
@@ -63,7 +94,7 @@ func Prepare(ctx context.Context, es []Experiment, versions []string, dir string
 				continue
 			}
 			have[p] = true
-			more, err := p.args(dir)
+			more, err := p.args(root, dir)
 			if err != nil {
 				return err
 			}
