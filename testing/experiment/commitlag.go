@@ -115,6 +115,9 @@ func (r *lagRun) values() map[string]float64 {
 }
 
 func lagOnce(ctx context.Context, s *Session, c *lab.Cluster, clients, i int) (*lagRun, error) {
+	if err := errors.Join(c.Site("a").StartEtcd(), c.Site("b").StartEtcd()); err != nil {
+		return nil, err
+	}
 	if err := c.WaitServing(ctx); err != nil {
 		return nil, err
 	}
@@ -178,10 +181,9 @@ func lagOnce(ctx context.Context, s *Session, c *lab.Cluster, clients, i int) (*
 			return nil, err
 		}
 	}
-	if err := follower.Kill(); err != nil { // it is dead; this makes the lab know
-		return nil, err
-	}
-	if err := follower.StartEtcd(); err != nil {
+	// The leader is lost, too: a copy is the killed member to it, and would get from it what it lacks. (With
+	// --force-new-cluster it may panic then: the leader's heartbeat tells of a commit beyond the truncated log.)
+	if err := errors.Join(follower.Kill(), c.Site(leader).Kill()); err != nil { // the follower is dead; this makes the lab know
 		return nil, err
 	}
 	if err := r.operate(ctx, s, twok, follower.AdvertisedPeerURL); err != nil {
