@@ -19,6 +19,7 @@
 //
 //   - Inspect: read only, also beside a running etcd.
 //   - Open, Plan, Apply: the survivor's append (P8, P9).
+//   - Open, Plan, ApplyStaged: that of a forced claim, in a copy, in one step (P18).
 //   - RewriteID: the same log under another member ID (P12).
 //   - CreateEmpty: the prepared log of an empty member (P13).
 //
@@ -41,11 +42,12 @@
 //     could have written itself: etcd started on it neither panics nor loses a
 //     committed entry, and a new Open, Plan, Apply completes it (P9). A log on
 //     which an append would not be legal is refused by Plan (Summary.Inconsistent).
-//  5. RewriteID leaves either the old log or the complete new one under the
-//     WAL's name, never neither, never a mixture. It deletes nothing but its own
+//  5. RewriteID and ApplyStaged leave either the old log or the complete new one under the
+//     WAL's name, never neither, never a mixture. They delete nothing but their own
 //     unfinished copies; the replaced log stays as "<wal>.before-<old ID>".
-//     Called again after a kill at any step it completes.
-//  6. Open, RewriteID and CreateEmpty take etcd's own WAL lock, which proves
+//     RewriteID called again after a kill at any step completes; what a killed ApplyStaged
+//     leaves beside the log the next one settles, or Settle.
+//  6. Open, ApplyStaged, RewriteID and CreateEmpty take etcd's own WAL lock, which proves
 //     that etcd is out; they do not keep a restarted etcd waiting. The caller
 //     holds the flock of member/snap/db for that (protocol.md, "the locks").
 //     After an error they are released too. But where etcd's code cannot stat or

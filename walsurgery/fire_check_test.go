@@ -138,6 +138,67 @@ func checkAppend(t testing.TB, b *before, dir string) error {
 	return nil
 }
 
+// checkStaged: under the WAL's name stands the old log, untouched, or one with the whole append, in
+// which nothing but that differs; and the old one is somewhere, as it was (P18).
+func checkStaged(t testing.TB, b *before, dir string) error {
+	wal := filepath.Join(dir, "wal")
+	l, err := Inspect(nil, wal)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	s := l.Summary()
+	if s.HardState == b.sum.HardState {
+		if !sameFiles(segmentsOf(t, wal), b.files) {
+			return fmt.Errorf("the old log was changed: %s, was %s", s, b.sum)
+		}
+		return nil
+	}
+	id, term := b.sum.MemberID, fireTerm
+	if b.join != nil {
+		id = b.join.id
+	}
+	entries := slices.Collect(l.Entries())
+	if len(entries) <= len(b.entries) || !slices.EqualFunc(entries[:len(b.entries)], b.entries, sameEntry) {
+		return fmt.Errorf("%d entries before, %d after, or changed ones", len(b.entries), len(entries))
+	}
+	n := 0
+	for _, e := range entries[len(b.entries):] {
+		if n++; e.Term > term {
+			n = 1
+		}
+		if e.Kind != KindConfChange || !b.planned(n, e) || e.Term < term {
+			return fmt.Errorf("an entry that nobody planned: %+v in %s", e, s)
+		}
+		term = e.Term
+	}
+	if want := (HardState{Term: term, Vote: id, Commit: s.Last.Index}); n != b.adds() || s.HardState != want || s.Torn || s.Inconsistent != "" ||
+		s.Metadata != (Metadata{MemberID: id, ClusterID: b.sum.ClusterID}) || !slices.Equal(s.Snapshots, b.sum.Snapshots) {
+		return fmt.Errorf("%d entries were added, %s, not complete after %s", n, s, b.sum)
+	}
+	for _, name := range namesIn(t, dir) {
+		if (strings.HasPrefix(name, "wal.before-") || strings.HasPrefix(name, "wal"+appendInfix)) && sameFiles(segmentsOf(t, filepath.Join(dir, name)), b.files) {
+			return nil
+		}
+	}
+	return fmt.Errorf("the old log is not in %v", namesIn(t, dir))
+}
+
+func finalStaged(t testing.TB, b *before, dir string) error {
+	if err := checkStaged(t, b, dir); err != nil {
+		return err
+	}
+	if err := finalCommit(t, b, dir); err != nil {
+		return err
+	}
+	for _, name := range namesIn(t, dir) {
+		if strings.HasPrefix(name, "wal"+appendInfix) {
+			return fmt.Errorf("left behind: %s", name)
+		}
+	}
+	return nil
+}
+
 // planned: the n-th entry that was added is the one of the append, or of that done again.
 func (b *before) planned(n int, e Entry) bool {
 	if b.join == nil {
@@ -147,8 +208,8 @@ func (b *before) planned(n int, e Entry) bool {
 	case 1:
 		return e.Change.Type == RemoveNode && e.Change.NodeID == b.join.old
 	case 2:
-		return e.Change.Type == AddNode && e.Change.NodeID == b.sum.MemberID &&
-			string(e.Change.Context) == fmt.Sprintf(`{"id":%d,"peerURLs":[%q]}`, b.sum.MemberID, b.join.url)
+		return e.Change.Type == AddNode && e.Change.NodeID == b.join.id &&
+			string(e.Change.Context) == fmt.Sprintf(`{"id":%d,"peerURLs":[%q]}`, b.join.id, b.join.url)
 	}
 	return n == 3 && e.Change.Type == RemoveNode && e.Change.NodeID == b.other
 }
@@ -173,6 +234,11 @@ func finalAppend(t testing.TB, b *before, dir string) error {
 	if err := checkAppend(t, b, dir); err != nil {
 		return err
 	}
+	return finalCommit(t, b, dir)
+}
+
+// finalCommit: the log ends with what was appended, and that is committed.
+func finalCommit(t testing.TB, b *before, dir string) error {
 	l, err := Inspect(nil, filepath.Join(dir, "wal"))
 	if err != nil {
 		return err

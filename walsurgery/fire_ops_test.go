@@ -44,12 +44,14 @@ type before struct {
 type joinCase struct {
 	url  string
 	old  uint64
+	id   uint64 // under which it is added
 	term uint64
 }
 
 const (
 	fireID      = 0xbeef
 	joinID      = 0xf4e5
+	fireTerm    = uint64(5 << 32)
 	fireSegment = 8 << 20 // size of a segment: more than a crashed pair wrote
 )
 
@@ -97,7 +99,12 @@ func joinOp() operation {
 // joined is what there was, if the operation is a join: by the WAL that was replaced and the member's URL.
 func (op operation) joined(t testing.TB, b *before, memberDir, url string) {
 	t.Helper()
-	if op.name != "append, join" {
+	switch op.name {
+	case "staged, join":
+		b.join = &joinCase{url: url, old: b.sum.MemberID, id: joinID, term: fireTerm}
+		return
+	case "append, join":
+	default:
 		return
 	}
 	r, err := Replaced(filepath.Join(memberDir, "wal"))
@@ -106,7 +113,23 @@ func (op operation) joined(t testing.TB, b *before, memberDir, url string) {
 	}
 	md, err := ReadMetadata(r[0])
 	must(t, err)
-	b.join = &joinCase{url: url, old: md.MemberID, term: 5 << 32}
+	b.join = &joinCase{url: url, old: md.MemberID, id: joinID, term: fireTerm}
+}
+
+// stagedOp is a forced claim's append (P18), in a copy; with join under another ID, in the same step.
+func stagedOp(join bool) operation {
+	op := appendOp("staged")
+	op.steps, op.check, op.final, op.order = "wal/staged/", checkStaged, finalStaged, stagedOrder
+	op.env = append(op.env, fmt.Sprintf("SURGEON_TERM=%d", fireTerm))
+	op.args = func(wal string, b *before) []string { return []string{"staged", wal, fmt.Sprintf("%x", b.other)} }
+	if join {
+		op.name = "staged, join"
+		op.env = append(op.env, fmt.Sprintf("SURGEON_AS=%x", joinID))
+		op.args = func(wal string, b *before) []string {
+			return []string{"staged", wal, fmt.Sprintf("%x", b.join.old), fmt.Sprintf("%x", b.other)}
+		}
+	}
+	return op
 }
 
 // vars are the environment of one run.
@@ -170,7 +193,7 @@ func (op operation) onSeed(t testing.TB, version string) (string, *before) {
 }
 
 func operations() []operation {
-	return []operation{appendOp("append"), appendOp("append, new segments"), appendOp("append, torn tail"), joinOp(), rewriteOp()}
+	return []operation{appendOp("append"), appendOp("append, new segments"), appendOp("append, torn tail"), joinOp(), rewriteOp(), stagedOp(false), stagedOp(true)}
 }
 
 // trace runs the surgeon on the WAL below dir, a member directory.

@@ -172,8 +172,8 @@ func (l *Log) Plan(remove []uint64, opts ...PlanOption) (Plan, error) {
 		return fail(corrupt("the log is empty, it holds no configuration"))
 	}
 	for i, id := range remove {
-		if id == 0 || id == s.MemberID || slices.Contains(remove[:i], id) {
-			return fail(fmt.Errorf("cannot remove %x: it is zero, this member itself, or given twice", id))
+		if id == 0 || slices.Contains(remove[:i], id) {
+			return fail(fmt.Errorf("cannot remove %x: it is zero or given twice", id))
 		}
 	}
 	base := max(s.HardState.Term, s.Last.Term)
@@ -187,6 +187,9 @@ func (l *Log) Plan(remove []uint64, opts ...PlanOption) (Plan, error) {
 	}
 	if err := p.checkJoin(); err != nil {
 		return fail(err)
+	}
+	if id := p.Owner.MemberID; id == 0 || slices.Contains(remove, id) {
+		return fail(fmt.Errorf("the append cannot be member %x's: that is zero or removed by it", id))
 	}
 	if base == math.MaxUint64 || s.Last.Index > math.MaxUint64-n {
 		return fail(fmt.Errorf("term %d or index %d cannot grow", base, s.Last.Index))
@@ -215,7 +218,7 @@ func (l *Log) Apply(p Plan) (err error) {
 	switch {
 	case l.w == nil || l.done:
 		return fmt.Errorf("append to WAL %s: %w", l.dir, ErrClosed)
-	case !l.madeFrom(p):
+	case !l.madeFrom(p), p.Owner != l.sum.Metadata:
 		return fmt.Errorf("append to WAL %s: %w", l.dir, ErrStalePlan)
 	}
 	l.done = true
@@ -233,11 +236,7 @@ func (l *Log) Apply(p Plan) (err error) {
 
 // madeFrom makes the plan again and compares.
 func (l *Log) madeFrom(p Plan) bool {
-	opts := []PlanOption{MinTerm(p.Term)}
-	if p.Join != nil {
-		opts = append(opts, Join(p.Join, p.JoinAfter))
-	}
-	q, err := l.Plan(p.Remove, opts...)
+	q, err := l.Plan(p.Remove, append(p.options(), As(p.Owner.MemberID))...)
 	return err == nil && filepath.Clean(p.Dir) == filepath.Clean(q.Dir) && p.Owner == q.Owner && p.At == q.At && p.State == q.State &&
 		p.Last == q.Last && p.Term == q.Term && p.Fork == q.Fork && p.End == q.End
 }

@@ -418,7 +418,7 @@ func TestRewriteUnderOldIDIsIdentical(t *testing.T) {
 		cr := crash(t, version)
 		dir := cr.pair[0].wal()
 		staging := filepath.Join(t.TempDir(), "copy")
-		if err := stage(dir, staging, cr.ids[0]); err != nil {
+		if err := stage(dir, staging, copier{newID: cr.ids[0], step: stepRewriteSegment}); err != nil {
 			t.Fatal(err)
 		}
 		if a, b := segmentsHash(t, dir), segmentsHash(t, staging); a != b {

@@ -87,7 +87,7 @@ func RewriteID(lg *zap.Logger, walDir string, newID uint64) (aside string, err e
 		return "", err
 	}
 	staging := stagingName(walDir, newID)
-	if err := stage(walDir, staging, newID); err != nil {
+	if err := stage(walDir, staging, copier{newID: newID, step: stepRewriteSegment}); err != nil {
 		return "", dropCopy(err, staging)
 	}
 	if err := failpoint.Hit(stepRewriteStaged); err != nil {
@@ -192,15 +192,15 @@ func settle(lg *zap.Logger, walDir string) (aside string, err error) {
 	return aside, nil
 }
 
-// removeCopy removes a staging directory and the segments in it, nothing else:
-// anything foreign in it makes this fail.
+// removeCopy removes a staging directory and in it the segments and what etcd's code preallocates,
+// nothing else: anything foreign in it makes this fail.
 func removeCopy(dir string) error {
 	d, err := os.ReadDir(dir)
 	if err != nil {
 		return fmt.Errorf("remove the unfinished copy: %w", err)
 	}
 	for _, e := range d {
-		if _, ok := parseSegmentName(e.Name()); !ok || !e.Type().IsRegular() {
+		if _, ok := parseSegmentName(e.Name()); !(ok || preallocated.MatchString(e.Name())) || !e.Type().IsRegular() {
 			return fmt.Errorf("remove the unfinished copy %s: %q in it is not ours: move it away", dir, e.Name())
 		}
 	}
@@ -245,7 +245,7 @@ func setAside(walDir, dir, label string) (string, error) {
 }
 
 // stage writes the copy and verifies it.
-func stage(walDir, staging string, newID uint64) error {
+func stage(walDir, staging string, c copier) error {
 	src, err := scanDir(walDir)
 	if err != nil {
 		return err
@@ -260,25 +260,26 @@ func stage(walDir, staging string, newID uint64) error {
 	if err := like(staging, walDir); err != nil {
 		return err
 	}
-	c := copier{newID: newID}
 	for i, seg := range src.segs {
 		last := i == len(src.segs)-1
 		if err := c.segment(seg, filepath.Join(walDir, seg.name), filepath.Join(staging, seg.name), last); err != nil {
 			return fmt.Errorf("rewrite WAL %s: segment %s: %w", walDir, seg.name, err)
 		}
-		if err := failpoint.Hit(stepRewriteSegment); err != nil {
+		if err := failpoint.Hit(c.step); err != nil {
 			return err
 		}
 	}
 	if err := errors.Join(syncDir(staging), syncDir(filepath.Dir(staging))); err != nil {
 		return err
 	}
-	return verifyCopy(src, staging, newID)
+	return verifyCopy(src, staging, c.newID)
 }
 
 // copier copies frames from the old log to the new one, with a CRC for each.
 type copier struct {
 	newID    uint64
+	raw      bool   // it is the log's own ID: frames are copied as they are
+	step     string // hit after each segment
 	from, to uint32 // running CRCs
 	buf      []byte
 	check    []byte
@@ -327,6 +328,9 @@ func (c *copier) segment(seg segment, from, to string, last bool) (err error) {
 // frame returns fr with newID in it if it holds metadata, and a CRC that fits
 // the copy; before is the old log's running CRC in front of it.
 func (c *copier) frame(fr frame, before uint32) ([]byte, error) {
+	if c.raw {
+		return fr.raw, nil
+	}
 	c.check = appendFrame(c.check[:0], fr.typ, fr.crc, fr.data, fr.hasData)
 	if !bytes.Equal(c.check, fr.raw) {
 		return nil, unexpected("a record is encoded in a way that cannot be reproduced")

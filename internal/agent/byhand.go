@@ -93,15 +93,12 @@ func Survive(ctx context.Context, cfg Config, dryRun bool) (res Survival, err er
 		if act.Kind == failover.Swap {
 			res.Before, res.Record, res.Data = s.Rec, act.Record, s.Data
 			opts := []walsurgery.PlanOption{walsurgery.MinTerm(act.Record.Fork.Term)}
-			renamed := act.Record.Survivor.ID != s.Data.Member // a removed member, by a forced claim (P18)
-			if renamed {
-				opts = append(opts, walsurgery.Join(a.mem.site().PeerURLs, int(s.Data.Confs.Twins)))
+			joins := act.Record.Survivor.ID != s.Data.Member // a removed member, by a forced claim (P18)
+			if joins {
+				opts = append(opts, walsurgery.As(act.Record.Survivor.ID), walsurgery.Join(a.mem.site().PeerURLs, int(s.Data.Confs.Twins)))
 			}
 			if res.Plan, err = a.sec.log.Plan(removals(s.Data.Confs.Remove), opts...); err != nil || dryRun {
 				return res, err
-			}
-			if renamed {
-				res.Plan.Owner.MemberID = act.Record.Survivor.ID
 			}
 		}
 		e := failover.Event{Kind: act.Kind.Reply()}

@@ -146,12 +146,12 @@ func (p *postMortems) read(d failover.Data) {
 	p.data = d
 }
 
-// appended: the plan was carried out, or failed half-way.
-func (p *postMortems) appended(cfg Config, before walsurgery.Summary, plan walsurgery.Plan, after walsurgery.Summary, err error) {
+// appended: the plan was carried out, or failed half-way. kept is the log that was replaced, if one was.
+func (p *postMortems) appended(cfg Config, before walsurgery.Summary, plan walsurgery.Plan, after walsurgery.Summary, kept string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	m := postMortem{Kind: KindClaim, MemberID: hex(before.MemberID), ClusterID: hex(before.ClusterID), Plan: plan,
-		Before: postMortemState{Log: logOf(before), Data: dataOf(p.data)}, After: postMortemState{Log: logOf(after)}}
+	m := postMortem{Kind: KindClaim, MemberID: hex(plan.Owner.MemberID), ClusterID: hex(before.ClusterID), Plan: plan,
+		Before: postMortemState{Log: logOf(before), Data: dataOf(p.data)}, After: postMortemState{Log: logOf(after), Kept: kept}}
 	if err != nil {
 		m.Error, m.After.Log = err.Error(), nil
 	}

@@ -34,8 +34,8 @@ func noted(cfg Config, p *postMortems) {
 	p.read(d)
 	log := walsurgery.Summary{Metadata: walsurgery.Metadata{MemberID: 0xa, ClusterID: 7}, HardState: walsurgery.HardState{Term: 2, Vote: 0xa, Commit: 8},
 		Last: walsurgery.Position{Index: 9, Term: 2}, TornAt: "somewhere"}
-	p.appended(cfg, log, walsurgery.Plan{Owner: log.Metadata, Term: 3, Remove: []uint64{0xb}, Join: []string{"http://a:2380"}, JoinAfter: 1}, log, nil)
-	p.appended(cfg, log, walsurgery.Plan{Owner: log.Metadata, Term: 3}, log, errors.New("the disk"))
+	p.appended(cfg, log, walsurgery.Plan{Owner: log.Metadata, Term: 3, Remove: []uint64{0xb}, Join: []string{"http://a:2380"}, JoinAfter: 1}, log, "/data/member/wal.before-a", nil)
+	p.appended(cfg, log, walsurgery.Plan{Owner: log.Metadata, Term: 3}, log, "", errors.New("the disk"))
 	p.read(failover.Data{Problem: failover.WALUnreadable})
 	p.returned(cfg, nil, failover.Action{ID: 0xc, Cluster: 7}, false, failover.WALUnreadable, "kept")
 }
@@ -168,7 +168,7 @@ func TestPostMortemBelongsToOwner(t *testing.T) {
 	}
 	var p postMortems
 	p.claims(arbiter.Record{Generation: 6, Forced: true})
-	p.appended(cfg, walsurgery.Summary{}, walsurgery.Plan{}, walsurgery.Summary{}, nil)
+	p.appended(cfg, walsurgery.Summary{}, walsurgery.Plan{}, walsurgery.Summary{}, "", nil)
 	p.end(cfg)
 	dir := filepath.Join(cfg.DataDir, PostMortemDir)
 	names, err := filepath.Glob(filepath.Join(dir, "00000006-forced-claim-*.json"))

@@ -68,6 +68,9 @@ func (a *Agent) stop(ctx context.Context) error {
 			return err
 		}
 		a.sec = section{lock: lock}
+		if _, err := walsurgery.Settle(a.log, a.cfg.walDir()); err != nil && !errors.Is(err, fs.ErrNotExist) { // a forced claim was killed: its copy takes space
+			a.log.Warn("what an interrupted append left beside the WAL stays there", zap.Error(err))
+		}
 		if a.sec.space = walsurgery.CheckSpace(a.cfg.walDir()); errors.Is(a.sec.space, fs.ErrNotExist) {
 			a.sec.space = nil // no WAL to be copied; a new one looks for its room itself
 		}
@@ -138,10 +141,7 @@ func (a *Agent) append(act failover.Action) error {
 	}
 	opts := []walsurgery.PlanOption{walsurgery.MinTerm(act.Term)}
 	if act.ID != 0 {
-		if err := a.rename(act.ID); err != nil {
-			return err
-		}
-		opts = append(opts, walsurgery.Join(a.mem.site().PeerURLs, int(act.Twins)))
+		opts = append(opts, walsurgery.As(act.ID), walsurgery.Join(a.mem.site().PeerURLs, int(act.Twins)))
 	}
 	plan, err := a.sec.log.Plan(removals(act.Remove), opts...)
 	if err != nil {
@@ -152,28 +152,48 @@ func (a *Agent) append(act failover.Action) error {
 	}
 	a.log.Info("operating", zap.Stringer("plan", plan))
 	before := a.sec.log.Summary()
-	err = a.sec.log.Apply(plan)
-	a.post.appended(a.cfg, before, plan, a.sec.log.Summary(), err)
+	aside := ""
+	if jumps := plan.Term > max(before.HardState.Term, before.Last.Term)+1; jumps || act.ID != 0 {
+		aside, err = a.appendStaged(plan, act)
+	} else {
+		err = a.sec.log.Apply(plan)
+	}
+	var after walsurgery.Summary
+	if a.sec.log != nil {
+		after = a.sec.log.Summary()
+	}
+	a.post.appended(a.cfg, before, plan, after, aside, err)
 	return err
 }
 
-// rename gives the WAL of a removed member a new member ID, before it is added by the append (P18). A kill
-// in between leaves a member that is in no configuration: it can do nothing until the claim is repeated.
-func (a *Agent) rename(id uint64) error {
+// appendStaged makes a forced claim's append, the one whose term jumps (P18), in a copy of the log, which then takes its place: an
+// overridden survivor can be in one configuration with this member until all of it is in force, and half of it would let
+// Raft mix the two histories. The WAL of a removed member gets its new ID in the same step. Where two directories cannot be
+// exchanged the append is made in place, as any other: a kill in the middle then leaves that half until the claim is repeated.
+func (a *Agent) appendStaged(plan walsurgery.Plan, act failover.Action) (aside string, err error) {
+	aside, err = a.sec.log.ApplyStaged(plan)
+	inPlace := errors.Is(err, walsurgery.ErrCannotExchange) && act.ID == 0
+	if err != nil && !inPlace {
+		return aside, err
+	}
 	if err := a.sec.log.Close(); err != nil {
-		return err
+		return aside, err
 	}
 	a.sec.log = nil
-	aside, err := walsurgery.RewriteID(a.log, a.cfg.walDir(), id)
-	if err != nil {
-		return err
+	l, oerr := walsurgery.Open(a.log, a.cfg.walDir())
+	if oerr != nil {
+		return aside, errors.Join(err, oerr)
 	}
-	a.log.Info("the WAL carries the new member ID", zap.String("id", hex(id)), zap.String("replaced", aside))
-	if a.watch != nil { // not by hand
+	a.sec.log = l
+	if inPlace {
+		a.log.Warn("a copy of the WAL cannot take its place, so the append is made in the WAL itself: if this is cut short the claim must be repeated before the other member is started", zap.Error(err))
+		return "", l.Apply(plan)
+	}
+	a.log.Info("the append is in force in one step", zap.String("id", hex(plan.Owner.MemberID)), zap.String("replaced", aside))
+	if act.ID != 0 && a.watch != nil { // not by hand
 		a.watch.reread()
 	}
-	a.sec.log, err = walsurgery.Open(a.log, a.cfg.walDir())
-	return err
+	return aside, nil
 }
 
 func (a *Agent) unlock() error {
@@ -295,6 +315,9 @@ func (a *Agent) unrewritable(err error, id uint64) bool {
 // whole, and they are copies that this program made.
 func (a *Agent) tidy() error {
 	if err := rejoin.Settle(a.cfg.DataDir); err != nil {
+		return err
+	}
+	if _, err := walsurgery.Settle(a.log, a.cfg.walDir()); err != nil {
 		return err
 	}
 	names, err := walsurgery.Replaced(a.cfg.walDir())

@@ -5,7 +5,7 @@
 // the log. Exit status: 0 done, 1 failed with an error as walsurgery promises it,
 // 3 with another one.
 //
-// SURGEON_SEGMENT is the size of a segment; SURGEON_JOIN, _AFTER and _TERM: see joining. With SURGEON_AGAIN a failed operation
+// SURGEON_SEGMENT is the size of a segment; SURGEON_JOIN, _AFTER and _TERM: see joining; SURGEON_AS: see staged. With SURGEON_AGAIN a failed operation
 // is done once more in the same process, as the agent does it; the exit status is
 // that of the second time. With SURGEON_AGAIN=gc the garbage is collected between.
 package main
@@ -49,16 +49,22 @@ func main() {
 // joining is the append of a forced claim: SURGEON_JOIN are the owner's peer URLs, after SURGEON_AFTER removals it is added,
 // in SURGEON_TERM or later.
 func joining() ([]walsurgery.PlanOption, error) {
-	urls := os.Getenv("SURGEON_JOIN")
-	if urls == "" {
-		return nil, nil
+	var opts []walsurgery.PlanOption
+	if t := os.Getenv("SURGEON_TERM"); t != "" {
+		term, err := strconv.ParseUint(t, 10, 64)
+		if err != nil {
+			return nil, err
+		}
+		opts = append(opts, walsurgery.MinTerm(term))
 	}
-	after, err := strconv.Atoi(os.Getenv("SURGEON_AFTER"))
-	if err != nil {
-		return nil, err
+	if urls := os.Getenv("SURGEON_JOIN"); urls != "" {
+		after, err := strconv.Atoi(os.Getenv("SURGEON_AFTER"))
+		if err != nil {
+			return nil, err
+		}
+		opts = append(opts, walsurgery.Join(strings.Split(urls, ","), after))
 	}
-	term, err := strconv.ParseUint(os.Getenv("SURGEON_TERM"), 10, 64)
-	return []walsurgery.PlanOption{walsurgery.Join(strings.Split(urls, ","), after), walsurgery.MinTerm(term)}, err
+	return opts, nil
 }
 
 // promised tells whether err is a sentinel of walsurgery or an error of the
@@ -73,6 +79,34 @@ func promised(err error) bool {
 	}
 	var errno syscall.Errno
 	return errors.As(err, &errno)
+}
+
+// staged is append in one step, with SURGEON_AS under that ID; the log has it already after an earlier run.
+func staged(dir string, remove []uint64) error {
+	l, err := walsurgery.Open(nil, dir)
+	if err != nil {
+		return err
+	}
+	opts, err := joining()
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
+	if s := os.Getenv("SURGEON_AS"); s != "" {
+		as, err := strconv.ParseUint(s, 16, 64)
+		if err != nil {
+			return errors.Join(err, l.Close())
+		}
+		opts = append(opts, walsurgery.As(as))
+	}
+	p, err := l.Plan(remove, opts...)
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
+	aside, err := l.ApplyStaged(p)
+	if err == nil {
+		fmt.Println(aside)
+	}
+	return errors.Join(err, l.Close())
 }
 
 func run(args []string) error {
@@ -117,6 +151,8 @@ func run(args []string) error {
 			fmt.Println("applied")
 		}
 		return errors.Join(err, l.Close())
+	case len(args) >= 3 && args[0] == "staged":
+		return staged(args[1], ids)
 	case len(args) == 3 && args[0] == "rewrite":
 		aside, err := walsurgery.RewriteID(nil, args[1], ids[0])
 		if err == nil {
@@ -130,5 +166,5 @@ func run(args []string) error {
 		}
 		return err
 	}
-	return fmt.Errorf("usage: surgeon list | append WAL ID... | rewrite WAL ID | create WAL ID CLUSTER, not %q", args)
+	return fmt.Errorf("usage: surgeon list | append WAL ID... | staged WAL ID... | rewrite WAL ID | create WAL ID CLUSTER, not %q", args)
 }
