@@ -29,7 +29,7 @@ func promotionHole() Experiment {
 	return Experiment{
 		Name:  "promotion-hole",
 		About: "the promotion reaches the returned member, what follows does not, the survivor is killed; CASE is how many more reads pass",
-		Cases: []string{"0", "1", "2", "4"},
+		Cases: []string{"0", "1", "2"},
 		// One run is one pair.
 		Programs: []Program{Twok, NoToken},
 		Run: func(ctx context.Context, s *Session, n int) error {
@@ -61,6 +61,7 @@ const (
 	holeClaimAfter = 800 * time.Millisecond
 	waitAfter      = 5 * holeClaimAfter
 	holeClients    = 64
+	holeFill       = 2000
 )
 
 func holeOnce(ctx context.Context, s *Session) error {
@@ -134,6 +135,9 @@ func hole(ctx context.Context, s *Session, c *lab.Cluster, g *gate) (*holeRun, e
 		return nil, err
 	}
 	defer hangUp(cls)
+	if err := fill(ctx, cls[0], "/fill/", holeFill, 64); err != nil {
+		return nil, err
+	}
 	if err := b.Kill(); err != nil {
 		return nil, err
 	}
@@ -144,7 +148,9 @@ func hole(ctx context.Context, s *Session, c *lab.Cluster, g *gate) (*holeRun, e
 		return nil, err
 	}
 	r := &holeRun{}
-	l := &ledger{prefix: "/hole/", size: 64, cl: cls}
+	// Raft keeps the survivor's configuration of one until the promotion is applied. Writes that read much keep the
+	// applying behind, so that there are writes in between.
+	l := &ledger{prefix: "/hole/", size: 64, cl: cls, scan: "/fill/"}
 	l.start(ctx, holeClients)
 	g.arm(more)
 	err = b.Start()

@@ -3,6 +3,7 @@ package experiment
 import (
 	"context"
 	"fmt"
+	"math"
 	"strings"
 	"sync"
 	"time"
@@ -25,6 +26,7 @@ type ledger struct {
 	size   int           // of a value
 	pause  time.Duration // of each client after a write
 	cl     []*clientv3.Client
+	scan   string // keys with this prefix are read in each write's transaction, so that applying it takes time
 	onAck  func() // called by the client that got the answer, before it goes on
 
 	cancel context.CancelFunc
@@ -49,12 +51,12 @@ func (l *ledger) run(ctx context.Context, client int) {
 		key := fmt.Sprintf("%s%d/%d", l.prefix, client, seq)
 		begun := time.Now()
 		wctx, cancel := context.WithTimeout(ctx, time.Second)
-		resp, err := l.cl[at%len(l.cl)].Put(wctx, key, val)
+		rev, err := l.write(wctx, l.cl[at%len(l.cl)], key, val)
 		cancel()
 		now := time.Now()
 		l.mu.Lock()
 		if err == nil {
-			l.acks = append(l.acks, ack{key, resp.Header.Revision, begun, now})
+			l.acks = append(l.acks, ack{key, rev, begun, now})
 		} else {
 			l.unsure++
 		}
@@ -74,6 +76,40 @@ func (l *ledger) run(ctx context.Context, client int) {
 			}
 		}
 	}
+}
+
+// write returns the revision that etcd answered with.
+func (l *ledger) write(ctx context.Context, cl *clientv3.Client, key, val string) (int64, error) {
+	if l.scan == "" {
+		resp, err := cl.Put(ctx, key, val)
+		if err != nil {
+			return 0, err
+		}
+		return resp.Header.Revision, nil
+	}
+	// All of them are read, and none is in the answer.
+	scan := clientv3.OpGet(l.scan, clientv3.WithPrefix(), clientv3.WithMinModRev(math.MaxInt64))
+	resp, err := cl.Txn(ctx).Then(scan, clientv3.OpPut(key, val)).Commit()
+	if err != nil {
+		return 0, err
+	}
+	return resp.Header.Revision, nil
+}
+
+// fill writes n keys with the prefix, of size bytes each.
+func fill(ctx context.Context, cl *clientv3.Client, prefix string, n, size int) error {
+	val := strings.Repeat("f", size)
+	per := max(1, min(100, 1<<20/(size+64)))
+	for i := 0; i < n; i += per {
+		var ops []clientv3.Op
+		for j := i; j < min(n, i+per); j++ {
+			ops = append(ops, clientv3.OpPut(fmt.Sprintf("%s%08d", prefix, j), val))
+		}
+		if _, err := cl.Txn(ctx).Then(ops...).Commit(); err != nil {
+			return fmt.Errorf("fill %s: %w", prefix, err)
+		}
+	}
+	return nil
 }
 
 // stop ends the clients and returns what was acknowledged. A write that was under way has no answer.
