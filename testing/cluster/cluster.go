@@ -53,8 +53,17 @@ type Options struct {
 	V6        bool
 	// EtcdFlags and AgentFlags are added at both sites, AgentEnv to the agents' environment.
 	EtcdFlags, AgentFlags, AgentEnv []string
+	// MinorOf replaces Minor at some site, SiteEtcdFlags are added at some site, as long as nothing else is said there (lab.Site.EtcdFlags).
+	MinorOf       map[string]string
+	SiteEtcdFlags map[string][]string
 	// SmallDisk mounts a file system of so many bytes for the data of this site.
 	SmallDisk map[string]int64
+	// Lies: the arbiter is a store that can be made to lie (Liar), whatever Arbiter says.
+	// Lie is the one that it tells from the start.
+	Lies bool
+	Lie  Lie
+	// Unarmed: Start does not wait until the pair is whole, which it never will be.
+	Unarmed bool
 	// Log is told what takes long: tools that are built.
 	Log io.Writer
 }
@@ -63,6 +72,7 @@ type Options struct {
 type Cluster struct {
 	*lab.Cluster
 	Options Options
+	Liar    *Liar // with Options.Lies
 
 	net     *network.Network // nil: proxy
 	tls     *lab.TLS
@@ -96,6 +106,12 @@ func New(ctx context.Context, o Options) (c *Cluster, err error) {
 	if cfg.Etcd, err = lab.Etcd(ctx, o.Minor, o.Log); err != nil {
 		return c, err
 	}
+	cfg.EtcdOf = map[string]lab.Binaries{}
+	for site, minor := range o.MinorOf {
+		if cfg.EtcdOf[site], err = lab.Etcd(ctx, minor, o.Log); err != nil {
+			return c, err
+		}
+	}
 	if !o.Real {
 		cfg.Timing, cfg.ClaimAfter = lab.Fast, 800*time.Millisecond
 	}
@@ -122,6 +138,9 @@ func New(ctx context.Context, o Options) (c *Cluster, err error) {
 	if c.Cluster, err = lab.NewCluster(cfg); err != nil {
 		return c, err
 	}
+	for site, flags := range o.SiteEtcdFlags {
+		c.Site(site).EtcdFlags(flags...)
+	}
 	for site, size := range o.SmallDisk {
 		if err := c.mount(site, size); err != nil {
 			return c, err
@@ -147,6 +166,9 @@ func (c *Cluster) place(ctx context.Context) (*lab.Place, error) {
 // arbiter starts the store, but for the embedded one, which is lab's.
 func (c *Cluster) arbiter(ctx context.Context, cfg *lab.Config) (err error) {
 	dir := filepath.Join(c.Options.Dir, "store")
+	if c.Options.Lies {
+		return c.liar(cfg)
+	}
 	switch c.Options.Arbiter {
 	case "serve":
 		return nil
@@ -285,7 +307,7 @@ func (c *Cluster) Start(ctx context.Context) error {
 			return fmt.Errorf("turn authentication on: %w", err)
 		}
 	}
-	if c.Options.Mode == "bare" {
+	if c.Options.Mode == "bare" || c.Options.Unarmed {
 		return nil
 	}
 	_, err := c.WaitWhole(ctx, nil)

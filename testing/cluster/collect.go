@@ -84,18 +84,17 @@ func (c *Cluster) overAPI(ctx context.Context, f *history.Final) error {
 		defer cl.Close()
 		clients[name] = cl
 	}
-	resp, err := clients["a"].Get(ctx, "\x00", clientv3.WithFromKey())
-	if err != nil {
+	var err error
+	if f.Linear, f.HashRevision, _, err = everything(ctx, clients["a"], 0); err != nil {
 		return fmt.Errorf("linearizable read: %w", err)
 	}
-	f.Linear, f.HashRevision = keys(resp), resp.Header.Revision
 	for _, name := range lab.Sites {
 		m := history.Member{Site: name}
 		// The member's own data, at the revision of the linearizable read.
 		for {
-			own, err := clients[name].Get(ctx, "\x00", clientv3.WithFromKey(), clientv3.WithSerializable(), clientv3.WithRev(f.HashRevision))
+			own, _, revision, err := everything(ctx, clients[name], f.HashRevision, clientv3.WithSerializable())
 			if err == nil {
-				m.Keys, m.Revision = keys(own), own.Header.Revision
+				m.Keys, m.Revision = own, revision
 				break
 			}
 			if err := wait(ctx, fmt.Errorf("revision %d at %s: %w", f.HashRevision, name, err)); err != nil {
@@ -145,9 +144,30 @@ func wait(ctx context.Context, why error) error {
 	}
 }
 
+// page is how many keys are read at once: a large database does not fit into one reply.
+const page = 200
+
+// everything is every key at a revision; 0: the one of the first reply. newest is of the last reply's header.
+func everything(ctx context.Context, cl *clientv3.Client, at int64, opts ...clientv3.OpOption) (all []history.KV, revision, newest int64, err error) {
+	for from := "\x00"; ; {
+		resp, err := cl.Get(ctx, from, append(opts[:len(opts):len(opts)], clientv3.WithFromKey(), clientv3.WithLimit(page), clientv3.WithRev(at))...)
+		if err != nil {
+			return nil, at, 0, err
+		}
+		if at == 0 {
+			at = resp.Header.Revision
+		}
+		all, newest = append(all, keys(resp)...), resp.Header.Revision
+		if !resp.More {
+			return all, at, newest, nil
+		}
+		from = string(resp.Kvs[len(resp.Kvs)-1].Key) + "\x00"
+	}
+}
+
 func keys(resp *clientv3.GetResponse) (out []history.KV) {
 	for _, kv := range resp.Kvs {
-		out = append(out, history.KV{Key: string(kv.Key), Value: string(kv.Value), Mod: kv.ModRevision, Create: kv.CreateRevision, Version: kv.Version})
+		out = append(out, history.KV{Key: string(kv.Key), Value: history.Value(kv.Value), Mod: kv.ModRevision, Create: kv.CreateRevision, Version: kv.Version})
 	}
 	return out
 }

@@ -39,7 +39,7 @@ func readDatabase(path string) (all []history.Change, compact int64, err error) 
 			}
 			all = append(all, history.Change{
 				Rev: int64(binary.BigEndian.Uint64(k)), Sub: int64(binary.BigEndian.Uint64(k[9:])), Delete: len(k) == 18,
-				Key: string(kv.Key), Value: string(kv.Value), Create: kv.CreateRevision, Version: kv.Version,
+				Key: string(kv.Key), Value: history.Value(kv.Value), Create: kv.CreateRevision, Version: kv.Version,
 			})
 			return nil
 		})

@@ -11,4 +11,5 @@
 //  1. When a script returned without an error its fault is undone: links are open, processes may run.
 //  2. What a script chooses follows from [Stage.Rand] alone.
 //  3. A fault that cannot be made here is an error, never left out.
+//  4. A fault that breaks an assumption of docs/design/protocol.md says which, and fails if it did not.
 package fault

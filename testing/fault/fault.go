@@ -15,6 +15,7 @@ type Needs struct {
 	Strace     bool
 	Modes      []string // of cluster.Modes; empty: both with agents
 	Arbiters   []string // of cluster.Arbiters; empty: all
+	Minors     []string // of lab.Minors; empty: all
 }
 
 // Fault is an entry of the catalogue.
@@ -31,6 +32,16 @@ type Fault struct {
 	Large bool
 	// Compacts says that a watch may miss what was compacted.
 	Compacts bool
+	// Breaks is the assumption that the fault breaks on purpose ("A1"), empty for every other one: what is lost then is lost by that, not
+	// by twok. Run has to see it broken, else it fails.
+	Breaks string
+	// Holds: even so nothing may be lost.
+	Holds bool
+	// Slow: it takes minutes.
+	Slow bool
+	// Users: it changes members as a user does. Untraced says why the agents' traces are not validated; empty: they are.
+	Users    bool
+	Untraced string
 	Run      func(context.Context, *Stage) error
 }
 
@@ -52,7 +63,7 @@ var both = []string{Leader, Follower}
 // All is the catalogue.
 func All() []Fault {
 	var all []Fault
-	for _, part := range [][]Fault{links(), arbiters(), processes(), disks(), settings(), rows(), steps()} {
+	for _, part := range [][]Fault{links(), arbiters(), liars(), processes(), disks(), settings(), rows(), steps(), second()} {
 		all = append(all, part...)
 	}
 	return all

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"twok/internal/lab"
 	"twok/testing/cluster"
 )
 
@@ -27,6 +28,9 @@ func TestCatalogue(t *testing.T) {
 			t.Errorf("%+v", f)
 		}
 		seen[f.Name] = true
+		if f.Breaks != "" && f.Breaks != "A1" || f.Holds && f.Breaks == "" {
+			t.Errorf("%s breaks %q, and holds: %t", f.Name, f.Breaks, f.Holds)
+		}
 		for _, r := range f.Rows {
 			if !strings.Contains(string(doc), "| "+r+" |") {
 				t.Errorf("%s: docs/scenarios.md has no row %s", f.Name, r)
@@ -40,6 +44,11 @@ func TestCatalogue(t *testing.T) {
 		for _, a := range f.Needs.Arbiters {
 			if !slices.Contains(cluster.Arbiters, a) {
 				t.Errorf("%s: no arbiter %q", f.Name, a)
+			}
+		}
+		for _, m := range f.Needs.Minors {
+			if !slices.Contains(lab.Minors, m) {
+				t.Errorf("%s: no release line %q", f.Name, m)
 			}
 		}
 		for _, m := range f.Needs.Modes {

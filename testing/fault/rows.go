@@ -166,7 +166,7 @@ func rows() []Fault {
 			},
 		},
 		{
-			Name: "F21", About: "a learner of somebody else is there when the pair is cut apart: the survivor removes it with the loser", Rows: []string{"F21"}, Roles: []string{Pair},
+			Name: "F21", About: "a learner of somebody else is there when the pair is cut apart: the survivor removes it with the loser", Rows: []string{"F21"}, Roles: []string{Pair}, Users: true,
 			Run: func(ctx context.Context, s *Stage) error {
 				s.Note("a learner of somebody else is added")
 				return do(ctx, func(ctx context.Context) error {
@@ -195,7 +195,7 @@ func rows() []Fault {
 			},
 		},
 		{
-			Name: "F33", About: "somebody adds a third voter: the agents stand back, cut apart nobody writes; removed, all is well", Rows: []string{"F33"}, Roles: []string{Pair},
+			Name: "F33", About: "somebody adds a third voter: the agents stand back, cut apart nobody writes; removed, all is well", Rows: []string{"F33"}, Roles: []string{Pair}, Users: true,
 			Run: func(ctx context.Context, s *Stage) error {
 				var third uint64
 				s.Note("a third voter is added")

@@ -36,11 +36,21 @@ type Stage struct {
 	// Note takes down a moment of the run.
 	Note func(format string, args ...any)
 
-	atEnd []func(context.Context) error
+	atEnd   []func(context.Context) error
+	refused string
 }
 
 // Other is the site that is not the target.
 func (s *Stage) Other() string { return lab.Other(s.Target) }
+
+// Refused notes that the store was refused by its probe. The report says so.
+func (s *Stage) Refused(format string, args ...any) {
+	s.refused = fmt.Sprintf(format, args...)
+	s.Note("refused by its probe: %s", s.refused)
+}
+
+// RefusedAs is what Refused was told, empty if it was not.
+func (s *Stage) RefusedAs() string { return s.refused }
 
 // AtEnd runs f when the pair is whole again, before anything is checked.
 func (s *Stage) AtEnd(f func(context.Context) error) { s.atEnd = append(s.atEnd, f) }
@@ -74,6 +84,12 @@ func (s *Stage) WritesAt(ctx context.Context, site string, n int) error {
 			return fmt.Errorf("%d of %d writes were acknowledged: %w", got, n, ctx.Err())
 		}
 	}
+}
+
+// wrote is how many writes that began since then were acknowledged at a site.
+func (s *Stage) wrote(site string, since int64) int {
+	n, _ := s.Rec.Count(func(o *history.Op) bool { return o.Call > since && o.Wrote() && o.Site == site })
+	return n
 }
 
 // Resumes waits until writes are acknowledged again, and for some more of them.

@@ -1,6 +1,8 @@
 package history
 
 import (
+	"crypto/sha256"
+	"fmt"
 	"sync"
 	"time"
 )
@@ -39,6 +41,18 @@ type KV struct {
 	Mod     int64  `json:"m,omitempty"` // revision of its last change
 	Create  int64  `json:"c,omitempty"`
 	Version int64  `json:"n,omitempty"`
+}
+
+// brief is the longest value that is kept as it is.
+const brief = 8 << 10
+
+// Value is how a history keeps a value: as it is, or, above 8 kB, by its length and hash. What the workload
+// writes is shorter.
+func Value(b []byte) string {
+	if len(b) <= brief {
+		return string(b)
+	}
+	return fmt.Sprintf("%d bytes, sha256 %x", len(b), sha256.Sum256(b))
 }
 
 // Present says whether the key was there.

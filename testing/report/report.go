@@ -35,40 +35,89 @@ type Result struct {
 	Judged  time.Duration `json:"judged_ns"`
 	Dir     string        `json:"dir,omitempty"` // logs, traces, history
 	Etcd    string        `json:"etcd,omitempty"`
+	// Broken is the assumption of docs/design/protocol.md that the fault broke, on purpose, and How in words. Holds: nothing may be
+	// lost even so.
+	Broken string `json:"broken_assumption,omitempty"`
+	How    string `json:"broken_how,omitempty"`
+	Holds  bool   `json:"holds,omitempty"`
+	// Refused is how the arbiter's store was refused by its probe.
+	Refused string `json:"store_refused,omitempty"`
+	// Trace is what became of the agents' traces. Nil: it did not come to that.
+	Trace *Trace `json:"trace,omitempty"`
 }
 
-// OK says whether it ran, did what it should, and every check was made and found nothing.
-func (r Result) OK() bool { return r.Ran && r.Error == "" && r.Check != nil && r.Check.OK() }
+// Trace is the validation of the agents' traces.
+type Trace struct {
+	Verdict TraceVerdict  `json:"verdict"`
+	Detail  string        `json:"detail"`
+	Took    time.Duration `json:"took_ns"`
+}
 
-// Verdict is one word or two.
+// TraceVerdict says what validation came to. Refused is red.
+type TraceVerdict string
+
+// The verdicts on traces.
+const (
+	Explained TraceVerdict = "explained"
+	Refused   TraceVerdict = "REFUSED"
+	Undecided TraceVerdict = "undecided" // within the limit of the search
+	Untraced  TraceVerdict = "untraced"  // the model does not know the fault
+)
+
+// OK says whether it ran, did what it should, and every check was made and found nothing.
+func (r Result) OK() bool { return r.Verdict() == ok }
+
+// Red says whether something is wrong. A broken assumption, where the fault breaks one on purpose and was seen to, is neither that nor OK.
+func (r Result) Red() bool { return !r.OK() && !r.Breaks() }
+
+// Breaks says whether it ended as a broken assumption.
+func (r Result) Breaks() bool { return r.Broken != "" && r.Verdict() == r.broken() }
+
+const ok = "ok"
+
+func (r Result) broken() string { return "BROKEN ASSUMPTION (" + r.Broken + ")" }
+
+// Verdict is some words.
 func (r Result) Verdict() string {
+	found := func(v check.Verdict) bool {
+		return r.Check != nil && slices.ContainsFunc(r.Check.Results, func(x check.Result) bool { return x.Verdict == v })
+	}
 	switch {
 	case !r.Ran:
 		return "NOT RUN"
-	case r.Check != nil && violated(*r.Check):
+	case found(check.Violated) && (r.Broken == "" || r.Holds):
 		return "VIOLATED"
 	case r.Error != "":
 		return "FAILED"
-	case !r.OK():
+	case r.Check == nil || len(r.Check.Results) == 0 || found(check.NotChecked):
 		return "NOT CHECKED"
+	case r.Trace != nil && r.Trace.Verdict == Refused:
+		return "TRACE REFUSED"
+	case r.Broken != "":
+		return r.broken()
 	}
-	return "ok"
-}
-
-func violated(r check.Report) bool {
-	return slices.ContainsFunc(r.Results, func(x check.Result) bool { return x.Verdict == check.Violated })
+	return ok
 }
 
 // Line is one line.
 func (r Result) Line() string {
 	s := fmt.Sprintf("%-11s %5.1f s  %s", r.Verdict(), r.Took.Seconds(), r.Name)
 	if r.Check != nil {
-		s += fmt.Sprintf("  %s, %d claims", r.Check, r.Claims)
+		s += fmt.Sprintf("  %s, %d claims", strings.ReplaceAll(r.Check.String(), string(check.Violated), r.word(check.Violated)), r.Claims)
 		for _, site := range []string{"a", "b"} {
 			if x := r.Check.Stale[site]; x.Stale > 0 {
 				s += fmt.Sprintf(", %d of %d serializable reads at %s stale, up to %.1f s", x.Stale, x.Reads, site, x.Oldest.Seconds())
 			}
 		}
+	}
+	if r.Refused != "" {
+		s += "; the store was refused: " + r.Refused
+	}
+	if r.Broken != "" {
+		s += "; " + r.How
+	}
+	if r.Trace != nil && r.Trace.Verdict != Explained && r.Trace.Verdict != Untraced {
+		s += "; trace " + string(r.Trace.Verdict)
 	}
 	if r.Error != "" {
 		s += "  " + r.Error
@@ -96,16 +145,26 @@ type Run struct {
 	Acked   int            `json:"acknowledged_writes"`
 	Unknown int            `json:"unknown"`
 	ByFault map[string]int `json:"by_fault"`
+	// Broken are those that ended as a broken assumption: neither green nor red. Traces are counted by verdict.
+	Broken int                  `json:"broken_assumptions"`
+	Traces map[TraceVerdict]int `json:"traces"`
 }
 
 // Sum fills in the totals. What was planned and has no result is not run.
 func (r *Run) Sum() {
 	r.Ran, r.Red, r.NotRun, r.Claims, r.Ops, r.Acked, r.Unknown, r.ByFault = 0, 0, 0, 0, 0, 0, 0, map[string]int{}
+	r.Broken, r.Traces = 0, map[TraceVerdict]int{}
 	have := map[string]bool{}
 	for _, x := range r.Results {
 		have[x.Name] = have[x.Name] || x.Ran
-		if !x.OK() {
+		if x.Red() {
 			r.Red++
+		}
+		if x.Breaks() {
+			r.Broken++
+		}
+		if x.Trace != nil {
+			r.Traces[x.Trace.Verdict]++
 		}
 		if !x.Ran {
 			continue
@@ -125,7 +184,7 @@ func (r *Run) Sum() {
 	}
 }
 
-// OK says whether everything that was planned ran and was right. Nothing planned is not right.
+// OK says whether everything that was planned ran and nothing is red. Nothing planned is not right.
 func (r *Run) OK() bool { return len(r.Planned) > 0 && r.Red == 0 && r.NotRun == 0 }
 
 // Text is for people.
@@ -133,20 +192,34 @@ func (r *Run) Text(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d scenarios planned, %d run, %d not run, %d red, in %.0f s; seed %d\n", len(r.Planned), r.Ran, r.NotRun, r.Red, r.Seconds, r.Seed)
 	fmt.Fprintf(&b, "%d operations, %d writes acknowledged, %d of unknown outcome, %d claims\n", r.Ops, r.Acked, r.Unknown, r.Claims)
+	fmt.Fprintf(&b, "traces: %d explained by the model, %d refused, %d undecided, %d of faults that it does not know\n",
+		r.Traces[Explained], r.Traces[Refused], r.Traces[Undecided], r.Traces[Untraced])
+	if r.Broken > 0 {
+		fmt.Fprintf(&b, "%d ended as a broken assumption, by a fault that breaks one: neither green nor red\n", r.Broken)
+	}
 	have := map[string]bool{}
 	for _, x := range r.Results {
 		have[x.Name] = have[x.Name] || x.Ran
+		if x.Trace != nil && x.Trace.Verdict == Undecided {
+			fmt.Fprintf(&b, "trace undecided: %s: %s\n", x.Name, x.Trace.Detail)
+		}
 		if x.OK() {
 			continue
 		}
 		fmt.Fprintf(&b, "\n%s: %s\n", x.Verdict(), x.Name)
+		if x.Broken != "" {
+			fmt.Fprintf(&b, "  the fault broke %s: %s\n", x.Broken, x.How)
+		}
 		if x.Error != "" {
 			fmt.Fprintf(&b, "  %s\n", x.Error)
+		}
+		if x.Trace != nil && x.Trace.Verdict == Refused {
+			fmt.Fprintf(&b, "  trace: %s\n", x.Trace.Detail)
 		}
 		if x.Check != nil {
 			for _, c := range x.Check.Results {
 				if c.Verdict != check.OK {
-					fmt.Fprintf(&b, "  %s: %s, %d findings\n", c.Name, c.Verdict, c.Count)
+					fmt.Fprintf(&b, "  %s: %s, %d findings\n", c.Name, x.word(c.Verdict), c.Count)
 					for _, f := range c.Findings[:min(5, len(c.Findings))] {
 						fmt.Fprintf(&b, "    %s\n", f)
 					}
@@ -166,6 +239,14 @@ func (r *Run) Text(w io.Writer) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// word is a check's verdict, but where an assumption was broken: what is lost then twok did not promise.
+func (r Result) word(v check.Verdict) string {
+	if v == check.Violated && r.Broken != "" && !r.Holds {
+		return "lost with " + r.Broken
+	}
+	return string(v)
 }
 
 // The files of Save.
@@ -192,7 +273,7 @@ func (r *Run) Save(dir string) error {
 func (r *Run) AppendTotals(path string) (err error) {
 	var red []string
 	for _, x := range r.Results {
-		if !x.OK() {
+		if x.Red() {
 			red = append(red, x.Name)
 		}
 	}
@@ -208,7 +289,10 @@ func (r *Run) AppendTotals(path string) (err error) {
 		Acked   int            `json:"acknowledged_writes"`
 		Unknown int            `json:"unknown"`
 		ByFault map[string]int `json:"by_fault"`
-	}{r.Started.UTC(), r.Seconds, r.Seed, len(r.Planned), r.Ran, red, r.Claims, r.Ops, r.Acked, r.Unknown, r.ByFault})
+
+		Broken int                  `json:"broken_assumptions"`
+		Traces map[TraceVerdict]int `json:"traces"`
+	}{r.Started.UTC(), r.Seconds, r.Seed, len(r.Planned), r.Ran, red, r.Claims, r.Ops, r.Acked, r.Unknown, r.ByFault, r.Broken, r.Traces})
 	if err != nil {
 		return err
 	}

@@ -27,6 +27,19 @@ func TestRun(t *testing.T) {
 	failed := green("y/2")
 	failed.Error = "not whole"
 	without := Result{Name: "y/2", Ran: true}
+	// What an assumption's end may excuse, and what not.
+	lost, safe, dead, half, refused := bad, bad, failed, unchecked, green("y/2")
+	for _, r := range []*Result{&lost, &safe, &dead, &half, &refused} {
+		r.Broken, r.How = "A1", "the store lied 3 times"
+	}
+	safe.Holds = true
+	refused.Trace = &Trace{Verdict: Refused, Detail: "line 7"}
+	broken := refused
+	broken.Trace = &Trace{Verdict: Untraced, Detail: "not in the model"}
+	undecided := green("y/2")
+	undecided.Trace = &Trace{Verdict: Undecided, Detail: "300001 states"}
+	store := green("y/2")
+	store.Refused = "store-untrusted"
 	for _, c := range []struct {
 		name    string
 		planned []string
@@ -42,6 +55,14 @@ func TestRun(t *testing.T) {
 		{"one not checked", []string{"x/1", "y/2"}, []Result{green("x/1"), unchecked}, false, "NOT CHECKED"},
 		{"one without checks", []string{"x/1", "y/2"}, []Result{green("x/1"), without}, false, "NOT CHECKED"},
 		{"one failed", []string{"x/1", "y/2"}, []Result{green("x/1"), failed}, false, "FAILED"},
+		{"an assumption broken, and nothing lost", []string{"x/1", "y/2"}, []Result{green("x/1"), broken}, true, "BROKEN ASSUMPTION (A1): y/2"},
+		{"an assumption broken, and writes lost", []string{"x/1", "y/2"}, []Result{green("x/1"), lost}, true, "watch: lost with A1, 1 findings"},
+		{"writes lost where none may be even so", []string{"x/1", "y/2"}, []Result{green("x/1"), safe}, false, "VIOLATED: y/2"},
+		{"an assumption broken, and the pair never whole again", []string{"x/1", "y/2"}, []Result{green("x/1"), dead}, false, "FAILED"},
+		{"an assumption broken, and not all checked", []string{"x/1", "y/2"}, []Result{green("x/1"), half}, false, "NOT CHECKED"},
+		{"a trace refused", []string{"x/1", "y/2"}, []Result{green("x/1"), refused}, false, "trace: line 7"},
+		{"a trace undecided", []string{"x/1", "y/2"}, []Result{green("x/1"), undecided}, true, "trace undecided: y/2: 300001 states"},
+		{"a store refused", []string{"x/1", "y/2"}, []Result{green("x/1"), store}, true, "0 red"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := Run{Planned: c.planned, Results: c.results, Seed: 7}
@@ -57,6 +78,28 @@ func TestRun(t *testing.T) {
 				t.Errorf("it does not say how to play it again:\n%s", b.String())
 			}
 		})
+	}
+}
+
+// A broken assumption is counted as that, neither as green nor as red, and traces by their verdicts.
+//
+// Rules: none (the harness).
+func TestBroken(t *testing.T) {
+	x, y, z := green("x/1"), green("y/2"), green("z/3")
+	x.Broken, x.How, x.Trace = "A1", "the store lied 3 times", &Trace{Verdict: Untraced}
+	lost := x
+	lost.Check = &check.Report{Results: []check.Result{{Name: "watch", Verdict: check.Violated, Count: 1}}}
+	if l := lost.Line(); strings.Contains(l, string(check.Violated)) || !strings.Contains(l, "watch lost with A1 (1)") {
+		t.Error(l)
+	}
+	y.Trace, z.Trace = &Trace{Verdict: Explained}, &Trace{Verdict: Undecided}
+	r := Run{Planned: []string{"x/1", "y/2", "z/3"}, Results: []Result{x, y, z}}
+	r.Sum()
+	if r.Red != 0 || r.Broken != 1 || r.Traces[Untraced] != 1 || r.Traces[Explained] != 1 || r.Traces[Undecided] != 1 {
+		t.Errorf("%+v", r)
+	}
+	if x.OK() || x.Red() || !x.Breaks() || !strings.Contains(x.Line(), "BROKEN ASSUMPTION (A1)") || !strings.Contains(x.Line(), "the store lied 3 times") {
+		t.Errorf("green %t, red %t: %s", x.OK(), x.Red(), x.Line())
 	}
 }
 

@@ -50,11 +50,18 @@ func arbitersOf(f fault.Fault) []string {
 	return cluster.Arbiters
 }
 
+func minorsOf(f fault.Fault) []string {
+	if len(f.Needs.Minors) > 0 {
+		return f.Needs.Minors
+	}
+	return lab.Minors
+}
+
 // Matrix is every cell, faults in the order of the catalogue.
 func Matrix() (all []Cell) {
 	for _, f := range fault.All() {
 		for _, role := range f.Roles {
-			for _, minor := range lab.Minors {
+			for _, minor := range minorsOf(f) {
 				for _, arb := range arbitersOf(f) {
 					for _, mode := range modesOf(f) {
 						all = append(all, Cell{f, role, minor, arb, mode})
@@ -114,6 +121,7 @@ var quick = []string{
 	"disk-full", "slow-fsync", "auth", "snapshot", "compaction",
 	"F2", "F4", "F8", "F20", "F33",
 	"step-claim-swap-after", "step-claim-append-before", "step-return-add-learner-after", "step-return-promote-after", "step-token-write-token-before",
+	"store-lies-probe", "store-lies-split", "store-lies-stale",
 }
 
 // Default is the selection that fits ten minutes. Roles, versions, arbiters and modes go round. The apiserver is not among
@@ -127,8 +135,8 @@ func Default() (cells []Cell) {
 		}
 		f := all[k]
 		as := slices.DeleteFunc(slices.Clone(arbitersOf(f)), func(a string) bool { return a == "configmap" })
-		ms := modesOf(f)
-		cells = append(cells, Cell{f, f.Roles[i%len(f.Roles)], lab.Minors[i%len(lab.Minors)], as[(i/2)%len(as)], ms[(i/3)%len(ms)]})
+		ms, minors := modesOf(f), minorsOf(f)
+		cells = append(cells, Cell{f, f.Roles[i%len(f.Roles)], minors[i%len(minors)], as[(i/2)%len(as)], ms[(i/3)%len(ms)]})
 	}
 	return cells
 }

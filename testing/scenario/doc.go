@@ -7,8 +7,12 @@
 //	start → whole → clients write at both sites → the fault, until it is undone → whole →
 //	writes at both sites → clients stop → API, disks, record and traces are read → checks
 //
-// A cell is green if its fault did what it says, the pair became whole again, and every
-// check was made and found nothing.
+// A cell is green if its fault did what it says, the pair became whole again, every
+// check was made and found nothing, and the explorer's model explains the agents' traces, or does not
+// know the fault, or was not found to within the limit; the last two are counted.
+//
+// A cell whose fault breaks an assumption on purpose is neither green nor red if the assumption was seen broken and all
+// else is right: see report.Result.
 //
 // The cells that fit ten minutes ([Default]) take every fault once or twice and go round versions, arbiters and modes;
 // everything else is by selection. What a scenario chooses follows from the run's seed and

@@ -19,6 +19,7 @@ import (
 	"twok/testing/fault"
 	"twok/testing/history"
 	"twok/testing/report"
+	"twok/testing/trace"
 	"twok/testing/workload"
 )
 
@@ -32,6 +33,8 @@ type Config struct {
 	V6   bool
 	// Keep keeps the data directories of green scenarios; those of others always stay.
 	Keep bool
+	// TraceLimit is how many states are looked at before a trace counts as undecided. 0: as many as it takes, which can be minutes.
+	TraceLimit int
 	// Log is told what takes long.
 	Log io.Writer
 }
@@ -70,12 +73,12 @@ func Play(ctx context.Context, cell Cell, cfg Config) (r report.Result) {
 		}
 	}
 	if data, jerr := json.MarshalIndent(r, "", " "); jerr == nil {
-		jerr = os.WriteFile(filepath.Join(r.Dir, "result.json"), data, 0o644)
+		jerr = os.WriteFile(filepath.Join(r.Dir, resultFile), data, 0o644)
 		if jerr != nil && r.Error == "" {
 			r.Error = jerr.Error()
 		}
 	}
-	if r.OK() && !cfg.Keep {
+	if !r.Red() && !cfg.Keep {
 		if err := p.tidy(); err != nil {
 			r.Error = err.Error()
 		}
@@ -104,7 +107,11 @@ func (p *play) note(format string, args ...any) {
 }
 
 func (p *play) run(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, p.cfg.patience())
+	patience := p.cfg.patience()
+	if p.cell.Fault.Slow {
+		patience *= 4
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	begun := time.Now()
 	f := p.cell.Fault
@@ -149,6 +156,8 @@ func (p *play) run(ctx context.Context) error {
 	p.r.Ran = true
 	stage := &fault.Stage{Cluster: p.c, Rec: rec, Rand: rand.New(rand.NewPCG(seed, 1)), Note: p.note}
 	played := p.play(ctx, stage)
+	p.r.Refused = stage.RefusedAs()
+	played = errors.Join(played, p.broken())
 	p.load.Stop()
 	p.note("the clients have stopped")
 	stopped := time.Now()
@@ -166,6 +175,9 @@ func (p *play) run(ctx context.Context) error {
 			if c.Won {
 				p.r.Claims++
 			}
+		}
+		if played == nil {
+			p.r.Trace = p.traced()
 		}
 	}
 	p.load.StopWatches()
@@ -214,6 +226,46 @@ func (p *play) play(ctx context.Context, s *fault.Stage) (err error) {
 		return fmt.Errorf("in the whole pair: %w", err)
 	}
 	return s.Ended(ctx)
+}
+
+// broken says how the assumption was broken that the fault breaks. That it was not is an error: the scenario showed nothing.
+func (p *play) broken() error {
+	if p.cell.Fault.Breaks == "" {
+		return nil
+	}
+	n, lie := p.c.Liar.Lies()
+	if n == 0 {
+		return fmt.Errorf("the fault did not break %s: this showed nothing", p.cell.Fault.Breaks)
+	}
+	p.r.Broken, p.r.Holds = p.cell.Fault.Breaks, p.cell.Fault.Holds
+	p.r.How = fmt.Sprintf("the store %s, %d times", lie, n)
+	p.note("%s is broken: %s", p.r.Broken, p.r.How)
+	return nil
+}
+
+// traced validates the agents' traces, which have ended.
+func (p *play) traced() *report.Trace {
+	f := p.cell.Fault
+	if f.Untraced != "" {
+		return &report.Trace{Verdict: report.Untraced, Detail: f.Untraced}
+	}
+	begun := time.Now()
+	t := &report.Trace{}
+	ls, err := trace.ReadFiles(p.c.Site("a").Trace, p.c.Site("b").Trace, "")
+	if err == nil {
+		var r trace.Report
+		r, err = trace.Check(ls, trace.Options{Users: f.Users, Limit: p.cfg.TraceLimit})
+		t.Detail = r.String()
+	}
+	switch t.Took = time.Since(begun); {
+	case errors.Is(err, trace.ErrUndecided):
+		t.Verdict, t.Detail = report.Undecided, err.Error()
+	case err != nil:
+		t.Verdict, t.Detail = report.Refused, err.Error()
+	default:
+		t.Verdict = report.Explained
+	}
+	return t
 }
 
 // drain waits until both watches have shown the last acknowledged write.
@@ -278,7 +330,10 @@ func (p *play) tidy() error {
 // options of a check, as they are kept beside the history.
 type options struct{ check.Options }
 
-const optionsFile = "check.json"
+const (
+	optionsFile = "check.json"
+	resultFile  = "result.json"
+)
 
 func (o options) save(dir string) error {
 	data, err := json.Marshal(o.Options)
@@ -303,4 +358,16 @@ func Replay(dir string) (check.Report, error) {
 		return check.Report{}, fmt.Errorf("replay %s: %w", dir, err)
 	}
 	return check.Run(h, o.Options), nil
+}
+
+// Played is what became of the scenario in a directory.
+func Played(dir string) (r report.Result, err error) {
+	data, err := os.ReadFile(filepath.Join(dir, resultFile))
+	if err == nil {
+		err = json.Unmarshal(data, &r)
+	}
+	if err != nil {
+		return r, fmt.Errorf("read the result of %s: %w", dir, err)
+	}
+	return r, nil
 }

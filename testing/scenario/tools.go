@@ -5,13 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
 	"twok/internal/lab"
+	"twok/testing/cluster"
 )
 
 // The programs under test, as the outer program hands them to the one in its namespaces.
@@ -32,7 +35,13 @@ func Prepare(ctx context.Context, cells []Cell, twok, failpoints string, log io.
 		}
 	}
 	for _, c := range cells {
-		once("etcd "+c.Minor, func() error { _, err := lab.Etcd(ctx, c.Minor, log); return err })
+		o := cluster.Options{Minor: c.Minor}
+		if c.Fault.Prepare != nil {
+			c.Fault.Prepare(&o)
+		}
+		for _, m := range append(slices.Collect(maps.Values(o.MinorOf)), c.Minor) {
+			once("etcd "+m, func() error { _, err := lab.Etcd(ctx, m, log); return err })
+		}
 		switch c.Arbiter {
 		case "etcd": // the newest one
 			m := lab.Minors[len(lab.Minors)-1]

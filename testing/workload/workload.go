@@ -147,7 +147,7 @@ func watch(ctx context.Context, site string, cl *clientv3.Client, rec *history.R
 			}
 			for _, e := range resp.Events {
 				rec.Watch(site, history.Event{
-					Rev: e.Kv.ModRevision, Key: string(e.Kv.Key), Value: string(e.Kv.Value), Delete: e.Type == clientv3.EventTypeDelete,
+					Rev: e.Kv.ModRevision, Key: string(e.Kv.Key), Value: history.Value(e.Kv.Value), Delete: e.Type == clientv3.EventTypeDelete,
 				})
 				next = e.Kv.ModRevision + 1
 			}

@@ -32,7 +32,7 @@ func main() {
 type flags struct {
 	sel, dir, twok, failpoints, replay, totals string
 	seed                                       uint64
-	rounds                                     int
+	rounds, traceLimit                         int
 	soak                                       time.Duration
 	list, real, v6, keep, untilRed             bool
 }
@@ -53,6 +53,7 @@ func start() (status int, err error) {
 	fs.BoolVar(&f.v6, "v6", false, "IPv6 between the sites")
 	fs.BoolVar(&f.keep, "keep", false, "keep the data directories of green scenarios")
 	fs.BoolVar(&f.untilRed, "until-red", false, "stop after the first scenario that is not green")
+	fs.IntVar(&f.traceLimit, "trace-limit", 300_000, "look at so many `states` before the agents' traces count as undecided; 0: as many as it takes, which can be minutes")
 	fs.StringVar(&f.replay, "replay", "", "make the checks of a scenario's `directory` again and play nothing")
 	if err := fs.Parse(os.Args[1:]); err != nil {
 		return 2, nil // it was said
@@ -65,7 +66,11 @@ func start() (status int, err error) {
 		if err != nil {
 			return 1, err
 		}
-		return one(report.Result{Name: f.replay, Ran: true, Check: &r}), nil
+		was, err := scenario.Played(f.replay)
+		if err != nil {
+			return 1, err
+		}
+		return one(report.Result{Name: f.replay, Ran: true, Check: &r, Broken: was.Broken, How: was.How, Holds: was.Holds}), nil
 	}
 	cells := scenario.Default()
 	if f.sel != "" {
@@ -132,7 +137,7 @@ func play(ctx context.Context, f flags, cells []scenario.Cell) (status int, err 
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return 1, err
 	}
-	cfg := scenario.Config{Dir: dir, Seed: f.seed, Real: f.real, V6: f.v6, Keep: f.keep, Log: os.Stderr}
+	cfg := scenario.Config{Dir: dir, Seed: f.seed, Real: f.real, V6: f.v6, Keep: f.keep, TraceLimit: f.traceLimit, Log: os.Stderr}
 	run := &report.Run{Command: os.Args, Seed: f.seed, Started: time.Now()}
 	if f.soak > 0 {
 		f.rounds = 1 << 30
@@ -169,7 +174,7 @@ func play(ctx context.Context, f flags, cells []scenario.Cell) (status int, err 
 			}
 			run.Results = append(run.Results, r)
 			fmt.Println(r.Line())
-			if over = f.untilRed && !r.OK(); over {
+			if over = f.untilRed && r.Red(); over {
 				break
 			}
 		}
