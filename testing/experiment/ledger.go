@@ -1,6 +1,7 @@
 package experiment
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -26,8 +27,9 @@ type ledger struct {
 	size   int           // of a value
 	pause  time.Duration // of each client after a write
 	cl     []*clientv3.Client
-	scan   string // keys with this prefix are read in each write's transaction, so that applying it takes time
-	onAck  func() // called by the client that got the answer, before it goes on
+	wait   time.Duration // for an answer; 0: a second
+	scan   string        // keys with this prefix are read in each write's transaction, so that applying it takes time
+	onAck  func()        // called by the client that got the answer, before it goes on
 
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
@@ -50,7 +52,7 @@ func (l *ledger) run(ctx context.Context, client int) {
 	for seq := 0; ctx.Err() == nil; seq++ {
 		key := fmt.Sprintf("%s%d/%d", l.prefix, client, seq)
 		begun := time.Now()
-		wctx, cancel := context.WithTimeout(ctx, time.Second)
+		wctx, cancel := context.WithTimeout(ctx, cmp.Or(l.wait, time.Second))
 		rev, err := l.write(wctx, l.cl[at%len(l.cl)], key, val)
 		cancel()
 		now := time.Now()
