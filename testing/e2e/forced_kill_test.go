@@ -16,7 +16,7 @@ func TestForcedKilled(t *testing.T) {
 	t.Parallel()
 	points := slices.Concat(
 		beforeAndAfter("stop", "read-data", "swap*", "append", "release*", "sample"),
-		steps("wal/append/begin wal/append/hardstate wal/append/entries* wal/append/commit wal/append/synced"))
+		steps("wal/staged/begin wal/staged/segment wal/append/begin wal/append/hardstate wal/append/entries* wal/append/commit wal/append/synced wal/staged/appended wal/staged/exchanged* wal/staged/aside"))
 	p := forcing(t, "3.6")
 	for _, point := range points {
 		t.Run(point, func(t *testing.T) {
@@ -33,14 +33,14 @@ func TestForcedKilled(t *testing.T) {
 	}
 }
 
-// TestForcedRemovedKilled: the same where the member was removed, and its WAL gets a new ID first.
+// TestForcedRemovedKilled: the same where the member was removed, and its WAL gets a new ID in the same step.
 //
 // Rules: P7, P8, P9, P12, P16, P18; F19.
 func TestForcedRemovedKilled(t *testing.T) {
 	t.Parallel()
 	points := slices.Concat(
 		beforeAndAfter("stop", "read-data", "swap*", "append", "release"),
-		steps("wal/rewrite/begin wal/rewrite/segment wal/rewrite/staged wal/rewrite/exchanged* wal/rewrite/aside wal/append/begin wal/append/hardstate wal/append/entries* wal/append/commit wal/append/synced"))
+		steps("wal/staged/begin wal/staged/segment wal/append/begin wal/append/hardstate wal/append/entries* wal/append/commit wal/append/synced wal/staged/appended wal/staged/exchanged* wal/staged/aside"))
 	p := forcing(t, "3.5")
 	p.users = true
 	for _, point := range points {

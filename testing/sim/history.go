@@ -54,7 +54,7 @@ func (w *world) watchForces() {
 			switch {
 			case s.disk.id != rec.Survivor.ID:
 			case rec.Forced && rec.Confirmed.Index != 0, prev.Forced && prev.Survivor.ID == s.disk.id && prev.Fork.Index != 0 && !rec.Forced:
-				// Its outcome was known late, or the append was cut short: its member led already, and goes on without.
+				// Its outcome was known late: its member led already, and goes on without.
 				h := w.lines[s.disk.line]
 				h.gens = append(h.gens, prev.Generation, rec.Generation)
 			case rec.Generation > prev.Generation && !rec.Forced:
@@ -112,8 +112,7 @@ func (w *world) birth(a *agent, fork arbiter.Position) {
 }
 
 // sent: a leader's entries, or its snapshot, come to a member, which follows that leader's history from here on, unless
-// it has committed something else. Then one of the two etcds panics, and that is as it should be: an overridden survivor and a member
-// whose forced append was cut short can still be in one configuration.
+// it has committed something else.
 func (w *world) sent(from, n *node, m *raftpb.Message, line int) {
 	d, st := n.s.disk, n.rn.BasicStatus().HardState
 	if t := m.GetType(); line == d.line || from == nil || (t != raftpb.MsgApp && t != raftpb.MsgSnap) || m.GetTerm() < st.GetTerm() {
@@ -127,9 +126,6 @@ func (w *world) sent(from, n *node, m *raftpb.Message, line int) {
 	commit := max(st.GetCommit(), n.state.ci)
 	at := min(commit, uint64(len(h.chain))-1)
 	if other(at, h.chain[at].term) || (commit >= h.fork.Index && other(h.fork.Index, h.fork.Term)) {
-		m, ok := n.state.member(n.id)
-		n.torn = ok && !m.Learner       // else it was added to that history with a log that it may not keep
-		from.torn = from.torn || n.torn // Raft hears that its follower has more than it has itself
 		return
 	}
 	d.line = line

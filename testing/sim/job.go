@@ -268,23 +268,25 @@ func (a *agent) stop(j *job) bool {
 }
 
 // append operates (P8): three writes, each synced before the next, and a kill
-// between any two of them leaves the log as it is then. Before them the WAL of a removed member gets
-// its new ID (P18).
+// between any two of them leaves the log as it is then. A forced claim's append is made in a copy, which takes the
+// log's place in one exchange, under the new ID of a member that was removed (P18): a kill leaves nothing of it, or all.
 func (a *agent) append(j *job) bool {
 	w, d := a.s.w, a.s.disk
 	if !a.locked {
 		return j.failed()
 	}
-	if j.act.ID != 0 && d.id != j.act.ID {
+	forced := a.claim.fork.Index != 0
+	if j.act.ID != 0 && d.id != j.act.ID && w.off.InPlace {
 		d.id = j.act.ID
 		a.reread()
 		j.due = w.now + w.r.IntN(2)
 		return false
 	}
 	last, lastTerm := d.last()
-	if j.stage == 0 {
+	switch j.stage {
+	case 0:
 		term := max(d.hs.term, lastTerm) + 1
-		if term > j.act.Term || last == 0 || (term < j.act.Term && a.claim.fork.Index == 0) {
+		if term > j.act.Term || last == 0 || (term < j.act.Term && !forced) {
 			return j.failed()
 		}
 		if !w.off.ForceTerm {
@@ -294,23 +296,35 @@ func (a *agent) append(j *job) bool {
 			term--
 		}
 		j.term = term
-		j.rev = d.hs.commit
-		d.hs = hardState{term, d.id, d.hs.commit}
+		if forced && !w.off.InPlace {
+			return j.wait(w, 1) // in the copy
+		}
+		a.vote(j)
 		return j.wait(w, 1)
-	}
-	switch j.stage {
 	case 1:
-		if a.claim.fork.Index != 0 {
+		whole := forced && !w.off.InPlace
+		if whole {
+			if j.act.ID != 0 && d.id != j.act.ID {
+				d.id = j.act.ID
+				a.reread()
+			}
+			a.vote(j)
+		}
+		if forced {
 			w.birth(a, arbiter.Position{Index: last + 1, Term: j.term})
 		}
 		for _, e := range a.changes(j, last) {
 			w.written(a.s, e)
 			d.entry(e)
 		}
+		if whole {
+			a.commit()
+		}
 		return j.wait(w, 1)
 	case 2:
-		d.hs.commit = last
-		d.saved = d.hs
+		if d.hs.commit != last {
+			a.commit()
+		}
 		if a.claim.next != nil { // Off.OrderSwap
 			w.reg.swap(a.claim.prev, a.claim.next)
 			a.claim.next = nil
@@ -318,6 +332,19 @@ func (a *agent) append(j *job) bool {
 		w.say("%s operated: log ends at %d/%d", a.s.name, last, lastTerm)
 	}
 	return j.done()
+}
+
+// vote is the append's first write.
+func (a *agent) vote(j *job) {
+	d := a.s.disk
+	d.hs = hardState{j.term, d.id, d.hs.commit}
+}
+
+// commit is its last one.
+func (a *agent) commit() {
+	d := a.s.disk
+	d.hs.commit, _ = d.last()
+	d.saved = d.hs
 }
 
 // changes are the entries of an append, in etcd's order (walsurgery/join.go).

@@ -86,8 +86,7 @@ type node struct {
 	open    bool // the client port answers
 	pub     *request
 	pubAt   int
-	dieAt   int  // removed: the process ends then
-	torn    bool // a leader of another history sends to it: see world.sent
+	dieAt   int // removed: the process ends then
 	remotes map[uint64]int
 	ring    [64]struct{ rev, hash uint64 }
 }

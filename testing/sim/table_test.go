@@ -17,7 +17,7 @@ var flagUpdate = flag.Bool("sim.update", false, "TestTable rewrites its table in
 // Rules: P7, P13, P16, P18.
 func TestTable(t *testing.T) {
 	rows := []struct{ name, off string }{
-		{"force-term", "P18.term"}, {"order", "P18.own P7"}, {"void", "P18.void"}, {"keep", "P13"}, {"force-keep", "P13.forced"}, {"fence", "P16"},
+		{"force-term", "P18.term"}, {"order", "P18.own P7"}, {"place", "P18.staged"}, {"void", "P18.void"}, {"keep", "P13"}, {"force-keep", "P13.forced"}, {"fence", "P16"},
 	}
 	var b strings.Builder
 	b.WriteString("\n| Off | What is off | Schedule of the simulation | Breaks |\n|---|---|---|---|\n")

@@ -33,6 +33,7 @@ type Off struct {
 	NextTerm     bool // P8: the append is made in the term that the log has already
 	ForceTerm    bool // P18: a forced append in the next term, as any other
 	KeepForced   bool // P13: a forced claim in the history is like any other
+	InPlace      bool // P18: a forced append is made in the log itself, where a kill can cut it short
 	OrderSwap    bool // P18, P7: one appends on the order, and swaps afterwards
 	VoidOrder    bool // P18: an order counts although the pair was whole under it
 	Fence        bool // P16: a lone survivor does not look at a record that names somebody else
@@ -141,11 +142,6 @@ func (w *world) guard(s *site, f func()) {
 		if p := recover(); p != nil {
 			if _, mine := p.(error); mine { // a nil dereference and such: ours
 				panic(p)
-			}
-			if n := s.n; n != nil && n.torn {
-				w.say("%s: etcd panics: %v", s.name, p)
-				s.crash(0)
-				return
 			}
 			w.violation("%s: etcd panics: %v", s.name, p)
 			s.n = nil
