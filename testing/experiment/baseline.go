@@ -306,6 +306,10 @@ func (s *Session) baselineCut(ctx context.Context, cut time.Duration) (err error
 		}
 		ev.add(x.values)
 	}
+	x.notes["stale"] = "no"
+	if f, ok := x.values["follows"]; ok && f < x.values["elected"] {
+		x.notes["stale"] = "yes"
+	}
 	if err := x.end(ctx, m.cl["a"], m.cl["b"]); err != nil {
 		return err
 	}
@@ -381,10 +385,10 @@ func tableBaselines(s Summary) string {
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s | %.0f of %.0f, in %d runs |\n", c.Case, c.Etcd, runs(c), seconds(v["first_write"]), seconds(v["first_after_heal"]),
 			seconds(v["redundant"]), megabytes(v["bytes"]), v["lost"].Sum, v["acked"].Sum, v["lost"].NonZero)
 	}
-	b.WriteString("\n| After the heal | etcd | Who is elected | First peer stream established anew | First pre-election that a peer answers with a vote | Elected |\n|---|---|---|---|---|---|\n")
+	b.WriteString("\n| After the heal | etcd | First message of an election from the other member | Peer stream anew | The former leader was followed once more | Elected | Who |\n|---|---|---|---|---|---|---|\n")
 	for _, c := range s.Of("baselines") {
 		if v := c.Values; len(c.Notes["elected"]) > 0 {
-			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", c.Case, c.Etcd, tally(c.Notes["elected"]), seconds(v["stream"]), seconds(v["vote"]), seconds(v["elected"]))
+			fmt.Fprintf(&b, "| %s | %s | %s | %s | %d of %d | %s | %s |\n", c.Case, c.Etcd, seconds(v["heard"]), seconds(v["stream"]), c.Notes["stale"]["yes"], c.Runs, seconds(v["elected"]), tally(c.Notes["elected"]))
 		}
 	}
 	return b.String()

@@ -121,12 +121,6 @@ func (l *ledger) stop() []ack {
 	return l.acks
 }
 
-func (l *ledger) count() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.acks)
-}
-
 // firstAfter is the earliest answer to a write that began at t or later; false: there is none yet.
 func (l *ledger) firstAfter(t time.Time) (time.Time, bool) {
 	l.mu.Lock()
