@@ -17,8 +17,9 @@ BENCH_ROUNDS ?= 20
 FOR ?= 60m
 HOURS ?= 1
 SAFETY ?=
+EXPERIMENTS ?= --total 5
 
-.PHONY: build tools demo demo-s3 demo-etcd demo-configmap test test-kubernetes matrix bench lint rules proof proof-long mutants test-safety soak replay clean FORCE
+.PHONY: build tools demo demo-s3 demo-etcd demo-configmap test test-kubernetes matrix bench lint rules proof proof-long mutants test-safety soak replay experiments clean FORCE
 
 build: bin/twok
 
@@ -52,6 +53,9 @@ matrix: bin/twok ## every cut on every etcd release with etcd's own timing
 bench: bin/twok ## the figures of the README
 	@go run ./testing/figures --cuts link,kill-leader --rounds $(BENCH_ROUNDS)
 	@go run ./testing/figures --rest 60s
+
+experiments: bin/twok ## what docs/experiments.md reports; runs add up: make experiments EXPERIMENTS='--total 100 --for 30m'
+	@go run ./testing/experiment/cmd $(EXPERIMENTS)
 
 lint: rules
 	@out=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); if [ -n "$$out" ]; then echo "gofmt -w these:" >&2; echo "$$out" >&2; exit 1; fi
