@@ -143,10 +143,7 @@ func (l *Log) appendToCopy(p Plan, staging string) (segmentLocks, error) {
 	if err == nil {
 		err = c.Apply(q)
 	}
-	if err = errors.Join(err, c.Close()); err == nil {
-		err = syncDir(staging)
-	}
-	if err != nil {
+	if err = errors.Join(err, c.Close()); err != nil {
 		return nil, err
 	}
 	return lockSegments(staging)
