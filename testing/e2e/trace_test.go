@@ -32,7 +32,7 @@ func (p *pair) checkTrace() {
 	}
 	o := trace.Options{Users: p.users}
 	if !full { // a refusal is looked at for half a minute; make test has no minutes for one trace
-		o.Limit = 150_000
+		o.Limit = 200_000
 	}
 	r, err := trace.Check(ls, o)
 	if errors.Is(err, trace.ErrUndecided) {

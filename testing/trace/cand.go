@@ -5,6 +5,7 @@ import (
 	"hash/maphash"
 	"slices"
 	"strings"
+	"sync"
 
 	"twok/arbiter"
 	"twok/internal/failover"
@@ -73,15 +74,23 @@ func newCand(f *facts) *cand {
 	return c
 }
 
+// freed are candidates that led nowhere: most do, and each is large.
+var freed = sync.Pool{New: func() any { return new(cand) }}
+
 func (c *cand) clone() *cand {
-	d := *c
+	d := freed.Get().(*cand)
+	views, regs := d.views, d.regs // its own
+	*d = *c
 	for i := range 2 {
-		d.views[i], d.lists[i] = slices.Clone(c.views[i]), slices.Clip(c.lists[i])
+		d.views[i], d.lists[i] = append(views[i][:0], c.views[i]...), slices.Clip(c.lists[i])
 	}
-	d.regs = slices.Clone(c.regs)
+	d.regs = append(regs[:0], c.regs...)
 	d.vers, d.claims, d.led = slices.Clip(c.vers), slices.Clip(c.claims), slices.Clip(c.led)
-	return &d
+	return d
 }
+
+// free gives up a candidate that nobody else has.
+func (c *cand) free() { freed.Put(c) }
 
 func (c *cand) did(line int, format string, args ...any) {
 	c.trail = &trail{fmt.Sprintf(format, args...), line, c.trail}

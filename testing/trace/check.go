@@ -155,6 +155,9 @@ func explain(f *facts, o Options, front []*cand, n int, l *Line) (found []*cand,
 		for k := 0; k < len(levels[cost]); k++ {
 			c := levels[cost][k]
 			if key := c.key(); seen[key] {
+				if c.steps > 0 { // the others are the last line's
+					c.free()
+				}
 				continue
 			} else {
 				seen[key] = true
@@ -185,6 +188,7 @@ func explain(f *facts, o Options, front []*cand, n int, l *Line) (found []*cand,
 				}
 			} else {
 				whys[need.why]++
+				d.free()
 			}
 			if c.steps >= maxHidden {
 				continue

@@ -240,6 +240,7 @@ func (v *env) attempt(c *cand, name string, move func(d *cand) bool, each func(*
 func (v *env) attemptFor(cost int, c *cand, name string, move func(d *cand) bool, each func(*cand)) {
 	d := c.clone()
 	if !move(d) || d.w.Broken() {
+		d.free()
 		return
 	}
 	d.did(v.line, "%s", name)
