@@ -276,7 +276,7 @@ func survive(ctx context.Context, s *Session, site *lab.Site, dir, prefix string
 		return nil, 0, fmt.Errorf("%s: %w", dir, err)
 	}
 	have, err := keysOf(ctx, cls[0], prefix)
-	return have, took, err
+	return have, took, errors.Join(err, e.alive())
 }
 
 // alone: the member list is this member's own.

@@ -151,6 +151,10 @@ func TestPlay(t *testing.T) {
 	if c, _ := s.Cell("x", "c", "3.6"); c.Runs != 4 || c.Failed != 2 || c.Values["v"].Sum != 4 {
 		t.Errorf("%+v", c)
 	}
+	broken, asked = false, nil
+	if err := play(Config{Total: 5}); err != nil || !slices.Equal(asked, []int{1}) { // failed runs are none
+		t.Errorf("to a total of five: sessions of %v runs, %v", asked, err)
+	}
 	if err := play(Config{Runs: 1, Cases: []string{"no such"}}); err == nil {
 		t.Error("a case that is not there is no error")
 	}

@@ -44,6 +44,10 @@ func TestGate(t *testing.T) {
 		}
 		read := func(from net.Conn, n int) {
 			b := make([]byte, n)
+			if err := from.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+				t.Fatal(err)
+			}
+			defer from.SetReadDeadline(time.Time{})
 			if _, err := io.ReadFull(from, b); err != nil {
 				t.Fatal(err)
 			}
@@ -80,6 +84,25 @@ func TestGate(t *testing.T) {
 		}
 		if err := g.close(); err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+// TestFreeURLs: etcds that start at the same time get no port twice; if one had another's, the other's data would be read for its own.
+//
+// Rules: none (a tool of experiments).
+func TestFreeURLs(t *testing.T) {
+	seen := map[string]bool{}
+	for range 200 {
+		urls, err := freeURLs(2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, u := range urls {
+			if seen[u] {
+				t.Fatalf("%s twice", u)
+			}
+			seen[u] = true
 		}
 	}
 }

@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -83,6 +85,16 @@ func (e *etcd) serving(ctx context.Context, cl *clientv3.Client) error {
 	}
 }
 
+// alive is an error if it has ended: what answered at its URL was somebody else, then.
+func (e *etcd) alive() error {
+	select {
+	case <-e.done:
+		return fmt.Errorf("etcd at %s ended: %s; see %s", e.url, e.cmd.ProcessState, e.log)
+	default:
+		return nil
+	}
+}
+
 // dial is a client of these endpoints, each its own, that notices soon when one is back.
 func dial(urls ...string) (out []*clientv3.Client, err error) {
 	for _, u := range urls {
@@ -130,18 +142,37 @@ func gone(fd int, patience time.Duration) error {
 	return errors.New("a killed process is still there")
 }
 
-// freeURLs are URLs of n loopback ports on which nobody listens now.
+// freeURLs are URLs of n loopback ports on which nobody listens now, outside the range from which the kernel takes
+// the ports of outgoing connections. No two calls of one program return the same.
 func freeURLs(n int) (out []string, err error) {
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+	given.Lock()
+	defer given.Unlock()
+	for tries := 0; len(out) < n; tries++ {
+		if tries > 10_000 {
+			return nil, errors.New("no free ports between 10000 and 32000 on 127.0.0.1")
+		}
+		port := 10_000 + rand.IntN(22_000)
+		if given.ports[port] {
+			continue
+		}
+		addr := fmt.Sprintf("127.0.0.1:%d", port)
+		l, err := net.Listen("tcp", addr)
 		if err != nil {
+			continue
+		}
+		if err := l.Close(); err != nil {
 			return nil, err
 		}
-		defer l.Close()
-		out = append(out, "http://"+l.Addr().String())
+		given.ports[port] = true
+		out = append(out, "http://"+addr)
 	}
 	return out, nil
 }
+
+var given = struct {
+	sync.Mutex
+	ports map[int]bool
+}{ports: map[int]bool{}}
 
 // withFlags replaces the values of flags ("--name", "value") in an etcd's command line.
 func withFlags(argv []string, flags ...string) ([]string, error) {
