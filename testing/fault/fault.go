@@ -37,7 +37,7 @@ type Fault struct {
 	Breaks string
 	// Holds: even so nothing may be lost.
 	Holds bool
-	// Slow: it takes minutes.
+	// Slow: it takes minutes and much disk; a soak leaves it out.
 	Slow bool
 	// Users: it changes members as a user does. Untraced says why the agents' traces are not validated; empty: they are.
 	Users    bool

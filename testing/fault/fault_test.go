@@ -31,6 +31,9 @@ func TestCatalogue(t *testing.T) {
 		if f.Breaks != "" && f.Breaks != "A1" || f.Holds && f.Breaks == "" {
 			t.Errorf("%s breaks %q, and holds: %t", f.Name, f.Breaks, f.Holds)
 		}
+		if (f.Untraced != "") != (f.Breaks != "") {
+			t.Errorf("%s: only a fault that breaks an assumption is untraced, and each of these is: %q", f.Name, f.Untraced)
+		}
 		for _, r := range f.Rows {
 			if !strings.Contains(string(doc), "| "+r+" |") {
 				t.Errorf("%s: docs/scenarios.md has no row %s", f.Name, r)

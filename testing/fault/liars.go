@@ -22,7 +22,7 @@ func liars() []Fault {
 	return []Fault{
 		{
 			Name: "store-lies-probe", About: "the store ignores conditions: the probe refuses it, the pair says so, cut apart nobody writes; with a right store it arms", Rows: []string{"F28"}, Roles: []string{Pair},
-			Needs: lying, Untraced: oneRegister,
+			Needs:   lying,
 			Prepare: func(o *cluster.Options) { o.Lies, o.Lie, o.Unarmed = true, cluster.Ignores, true },
 			Run:     refusedStore,
 		},
@@ -77,7 +77,7 @@ func refusedStore(ctx context.Context, s *Stage) error {
 	s.Note("the store is a right one now, and the agents start again")
 	s.Liar.Tell(cluster.Honest, "")
 	for _, site := range lab.Sites { // the next probe would come within a minute
-		s.Site(site).StopAgent()
+		s.Site(site).KillAgent()
 		if err := s.Up(site); err != nil {
 			return err
 		}

@@ -47,7 +47,7 @@ func start() (status int, err error) {
 	fs.StringVar(&f.failpoints, "twok-failpoints", "", "the `program` built with -tags failpoints; by default it is built")
 	fs.Uint64Var(&f.seed, "seed", 0, "the run's seed; 0: a random one")
 	fs.IntVar(&f.rounds, "rounds", 1, "play all cells so often, each round with its own seed")
-	fs.DurationVar(&f.soak, "for", 0, "play cells in random order, each with a seed of its own, until this `time` is over; without --select of all but those with an apiserver")
+	fs.DurationVar(&f.soak, "for", 0, "play cells in random order, each with a seed of its own, until this `time` is over; without --select of all but those with an apiserver and those that take minutes")
 	fs.StringVar(&f.totals, "totals", "", "append the run's totals to this `file`, a JSON object a line")
 	fs.BoolVar(&f.real, "real", false, "etcd's own timing and the agents' own claim-after")
 	fs.BoolVar(&f.v6, "v6", false, "IPv6 between the sites")
@@ -79,7 +79,7 @@ func start() (status int, err error) {
 		}
 	}
 	if f.soak > 0 && f.sel == "" {
-		cells = slices.DeleteFunc(scenario.Matrix(), func(c scenario.Cell) bool { return c.Arbiter == "configmap" })
+		cells = slices.DeleteFunc(scenario.Matrix(), func(c scenario.Cell) bool { return c.Arbiter == "configmap" || c.Fault.Slow })
 	}
 	if cluster.Proxy() && f.sel == "" {
 		all := len(cells)
