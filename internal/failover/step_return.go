@@ -94,6 +94,14 @@ func (m *machine) waiting() Phase {
 	return Lost
 }
 
+// awaits is what a member says that waits for the survivor that the record names.
+func (m *machine) awaits() Reason {
+	if m.s.Held {
+		return Overridden
+	}
+	return NamedOther
+}
+
 // join adds this site to the survivor's list, if nothing speaks against it (P12, P10).
 func (m *machine) join() {
 	s, l := &m.s, &m.s.List
@@ -102,10 +110,7 @@ func (m *machine) join() {
 	}
 	if s.JoinWait > 0 {
 		m.enter(m.waiting())
-		s.Why = Overridden
-		if !s.Held {
-			s.Why = NamedOther
-		}
+		s.Why = m.awaits()
 		return
 	}
 	if s.Phase == Leaderless {
@@ -113,7 +118,9 @@ func (m *machine) join() {
 	}
 	if why := m.unjoinable(); why != None {
 		m.enter(m.waiting())
-		s.Why = why
+		if s.Why = why; why == NamedOther {
+			s.Why = m.awaits()
+		}
 		if why == NotConfirmed || why == NamedOther || why == RemovedByHand { // perhaps only not known yet
 			m.do(Action{Kind: ReadRecord})
 		}
