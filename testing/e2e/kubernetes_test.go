@@ -112,12 +112,19 @@ func TestKubernetesRoleByExactNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.token = file(t, t.TempDir(), "token", token)
-	role := "" // as it is in force
+	role := ""                             // as it is in force
+	named := func(names ...string) error { // as the file says: the ConfigMaps, and their names in the Role
+		_, err := b.k.Request(ctx, http.MethodPut, "/apis/rbac.authorization.k8s.io/v1/namespaces/twok/roles/pair", role)
+		for _, name := range names {
+			err = errors.Join(err, b.k.Apply(ctx, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: "+name+", namespace: twok}\n"))
+		}
+		return err
+	}
 	namedOneByOne(t, b, func(names ...string) error {
-		if role == "" { // the record and the two first ones
-			text := strings.NewReplacer("pair.probe.8e9e05c52164694d", names[1], "pair.probe.91bc3c398fb3c146", names[2]).Replace(string(shipped))
+		switch {
+		case role == "": // the record; the members' IDs are not known yet
 			var docs []string
-			for doc := range strings.SplitSeq(text, "\n---\n") {
+			for doc := range strings.SplitSeq(string(shipped), "\n---\n") {
 				switch {
 				case strings.Contains("\n"+doc, "\nkind: Role\n"):
 					role = doc
@@ -127,11 +134,12 @@ func TestKubernetesRoleByExactNames(t *testing.T) {
 				docs = append(docs, doc)
 			}
 			return b.k.Apply(ctx, strings.Join(docs, "\n---\n"))
+		case len(names) == 3: // the record and the two first ones
+			role = strings.NewReplacer("pair.probe.8e9e05c52164694d", names[1], "pair.probe.91bc3c398fb3c146", names[2]).Replace(role)
+			return named(names[1:]...)
 		}
-		// As the file says: the ConfigMap, and its name in the Role.
 		role = strings.Replace(role, `"pair.probe.cli"`, `"pair.probe.cli", "`+names[0]+`"`, 1)
-		_, err := b.k.Request(ctx, http.MethodPut, "/apis/rbac.authorization.k8s.io/v1/namespaces/twok/roles/pair", role)
-		return errors.Join(err, b.k.Apply(ctx, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: "+names[0]+", namespace: twok}\n"))
+		return named(names...)
 	})
 }
 
