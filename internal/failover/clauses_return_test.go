@@ -58,6 +58,8 @@ func returnClauses(rec editRecord, list func(func(l *List)) Event, none Obs, min
 	add("added: a learner again by now", CatchingUp, with(AddLearner), changed(Done, idC))
 	add("added: a removal, with an ID", Joining, with(RemoveLearner), changed(Done, idC))
 	add("added: nothing, no time between two", Joining, func(s *State) { s.Site, s.P.ListEvery = AddLearner, 0 }, changed(Failed, 0))
+	add("added: perhaps, no time between two", Joining, func(s *State) { s.Site, s.P.ListEvery = AddLearner, 0 }, changed(Unknown, 0))
+	add("added: nothing, no time that etcd has to run", Joining, func(s *State) { s.Site, s.P.MinRun = AddLearner, 3 }, changed(Failed, 0))
 	add("promoted: refused", Promoting, with(Promote), changed(Failed, 0))
 	add("promoted: perhaps", Promoting, with(Promote), changed(Unknown, 0))
 

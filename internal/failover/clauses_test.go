@@ -109,6 +109,7 @@ func clauses() (cs []clause) {
 	add("phase: no leader, led a pair once", Leaderless, nil, tickOf(edited(none, func(o *Obs) { o.Leader, o.Voters = idA, led.Voters })))
 	add("phase: another one leads alone", Leaderless, nil, tickOf(edited(follows, func(o *Obs) { o.Voters = lone.Voters })))
 	add("phase: a leader ends a return", Leaderless, func(s *State) { s.NewID, s.Removed, s.List = idC, true, joinable() }, tickOf(follows))
+	add("phase: a leader, and the token's age begins", Leaderless, func(s *State) { s.TokenAge, s.TokenAt, s.TokenSeg = 7, 8, 9 }, tickOf(follows))
 	loser := func(s *State) { s.Rec, s.Seen = theirs, 4 }
 	add("loser: the record names the other", Leaderless, loser, tickOf(none))
 	add("loser: with the ID 1", Leaderless, loser, tickOf(edited(none, func(o *Obs) { o.Member = 1 })))

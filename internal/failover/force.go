@@ -32,12 +32,12 @@ func Ordered(rec arbiter.Record, self uint64) bool {
 
 // forced says whether this member is the one that the forced claim of the record names, and its data do not hold that
 // claim's append yet, or hold its entries without their commit: then a removed member's own addition is not in force. (A member that
-// is removed after it led is removed: nobody ordered another claim.) A token of this generation says that the pair
+// is removed after it led is removed: nobody ordered another claim.) A token of this generation, applied or not, says that the pair
 // was whole under the order: then it is void.
 func forced(rec arbiter.Record, d Data) bool {
 	return d.Member != 0 && rec.Survivor.ID == d.Member && pending(rec) &&
 		(rec.Fork.Index == 0 || d.Last.Term < rec.Fork.Term || (!d.Confs.Self && d.Committed() < rec.Fork.Index)) &&
-		!(d.Token.RecordID == rec.ID && holdsToken(rec, d))
+		!holdsToken(rec, d)
 }
 
 // maxForced is the highest generation whose forced term fits into 63 bits.
@@ -51,7 +51,7 @@ func forceable(rec arbiter.Record, d Data, seen uint64) Reason {
 	switch {
 	case d.Problem != None:
 		return d.Problem
-	case d.Member != 0 && d.Last.Index == 0: // it was about to begin with an empty log
+	case d.Last.Index == 0: // it was about to begin with an empty log
 		return ForcedLearner
 	case insane(d):
 		return DataInsane

@@ -91,7 +91,10 @@ func TestForced(t *testing.T) {
 		{"the fork's index is 1, its term there", func(r *arbiter.Record, d *Data) {
 			r.Fork, r.ClaimEnd = arbiter.Position{Index: 1, Term: 2}, arbiter.Position{Index: 101, Term: 5}
 		}, 0, ClaimEnd},
-		{"another record's token of this generation: no void order", func(_ *arbiter.Record, d *Data) { d.Token.RecordID, d.Token.Generation = "x", 5 }, 0, RecordElsewhere},
+		{"the ID 1", func(r *arbiter.Record, d *Data) {
+			r.Survivor.ID, d.Member, d.Confs = 1, 1, FoldConfs(1, pairOf(1, idB), nil, nil)
+		}, 0, None},
+		{"another record's token of this generation", func(_ *arbiter.Record, d *Data) { d.Token.RecordID, d.Token.Generation = "x", 5 }, 0, RecordElsewhere},
 		{"a bad token of a newer generation", func(_ *arbiter.Record, d *Data) { d.Token.Bad, d.Token.Generation = true, 6 }, 0, None},
 		{"the log ends at index 1", func(_ *arbiter.Record, d *Data) { d.Last.Index, d.Applied, d.Commit, d.Snap = 1, 1, 1, 0 }, 0, None},
 		{"an empty log of nobody", func(r *arbiter.Record, d *Data) { r.Survivor.ID, d.Member, d.Last.Index = 0, 0, 0 }, 0, DataInsane},
@@ -138,6 +141,7 @@ func TestForced(t *testing.T) {
 		{"a newer token in the tail", func(_ *arbiter.Record, d *Data) { d.Tail = Tail{Writes: true, RecordID: "rec", Generation: 6} }, 0, TokenTail},
 		{"a change that is not understood", conf(idA, pairOf(idA, idB), nil, ConfChange{Kind: ChangeUnknown}), 0, UnknownConfChange},
 		{"a learner", conf(idA, learner, nil), 0, ForcedLearner},
+		{"a learner beside another one", conf(idA, append(learner[:2:2], ConfMember{ID: idC, Learner: true, PeerURLs: []string{url(idC)}}), nil), 0, ForcedLearner},
 		{"a learner whose promotion is in the tail", conf(idA, learner, nil, ConfChange{Kind: ChangePromote, ID: idA}), 0, ForcedLearner},
 		{"more members than can be removed", func(_ *arbiter.Record, d *Data) { d.Confs.Overflow = true }, 0, ThirdVoter},
 		{"removed, and its peer URLs are not known", func(_ *arbiter.Record, d *Data) {
@@ -157,6 +161,15 @@ func TestForced(t *testing.T) {
 		{"void: it is in the tail", func(_ *arbiter.Record, d *Data) {
 			d.Tail = Tail{Writes: true, RecordID: "rec", Generation: 5}
 		}, 0, ClaimEnd},
+		{"void: it is in the tail, and none applied", func(_ *arbiter.Record, d *Data) {
+			d.Token, d.Tail = Token{}, Tail{Writes: true, RecordID: "rec", Generation: 5}
+		}, 0, ClaimEnd},
+		{"void: it is in the tail, above a bad one", func(_ *arbiter.Record, d *Data) {
+			d.Token, d.Tail = Token{Present: true, Bad: true}, Tail{Writes: true, RecordID: "rec", Generation: 5}
+		}, 0, TokenBad},
+		{"void: it was in the tail, and deleted", func(_ *arbiter.Record, d *Data) {
+			d.Token, d.Tail = Token{}, Tail{Writes: true, Bad: true, RecordID: "rec", Generation: 5}
+		}, 0, TokenTail},
 		{"void: the pair was whole", func(r *arbiter.Record, _ *Data) { r.WholeGeneration, r.WholeMembers = 5, [2]uint64{idA, idB} }, 0, ClaimEnd},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -254,6 +267,7 @@ func TestFoldSite(t *testing.T) {
 		{"nothing but an old self", []ConfMember{m(0x99, false, url(idA))}, nil, [MaxRemove]uint64{0x99}, 1, true},
 		{"an old self beside a learner", []ConfMember{m(0x99, false, url(idA)), m(idB, true, url(idB))}, nil, [MaxRemove]uint64{0x99, idB}, 1, true},
 		{"an old self that comes in the tail", pairOf(idB), []ConfChange{{Kind: ChangeAdd, ID: 0x99, PeerURLs: site}}, [MaxRemove]uint64{0x99, idB}, 1, false},
+		{"one that moves in the tail, if etcd takes it", []ConfMember{m(idB, false, url(idB)), m(0x99, false, url(idA))}, []ConfChange{{Kind: ChangeUpdate, ID: 0x99, PeerURLs: []string{"x"}}}, [MaxRemove]uint64{0x99, idB}, 1, false},
 		{"one that goes in the tail", []ConfMember{m(idB, false, url(idB)), m(0x99, false, url(idA))}, []ConfChange{{Kind: ChangeRemove, ID: idB}}, [MaxRemove]uint64{0x99, idB}, 1, true},
 	} {
 		got := FoldSite(idA, site, c.members, nil, c.changes)
@@ -282,6 +296,7 @@ func TestResurrected(t *testing.T) {
 		{"the record is not known", func(s *State) { s.RecStatus = Unavailable }, None},
 		{"a newer one was seen", func(s *State) { s.Seen = 9 }, None},
 		{"no leader", func(s *State) { s.Obs.Etcd = EtcdNoLeader }, None},
+		{"nothing is known of etcd now", func(s *State) { s.Obs.Etcd = EtcdUnknown }, None},
 		{"the survivor's, the loser came back under a new ID", func(s *State) { s.Rec.Survivor.ID, s.Obs.Voters.IDs[1] = idA, idC }, None},
 		{"a pair without the survivor", func(s *State) { s.Obs.Voters.IDs[1] = idC }, Overridden},
 		{"the same, without a token", func(s *State) { s.Obs.Voters.IDs[1], s.Obs.Token = idC, Token{} }, Overridden},

@@ -60,6 +60,12 @@ func TestHistory(t *testing.T) {
 	if h := r.History[0]; h.First != 2 || h.Last != 3 || h.Fork.Index != 101 || r.History[1].First != 0 {
 		t.Fatalf("a run keeps its first fork: %+v", r.History[:2])
 	}
+	// A fork that is not known stays so: a later one would keep a log that the earlier claim overrode.
+	unknown := r
+	unknown.History[0].Fork = arbiter.Position{}
+	if h := Claim(unknown, at(d, 250), "", st).History[0]; h.Last != 4 || h.Fork != (arbiter.Position{}) {
+		t.Errorf("a fork that was not known: %+v", h)
+	}
 	r = NoteWhole(r, idA, idB, 250, st)
 	r = Claim(r, at(d, 300), "", st) // 4: A, but the pair was whole in between
 	if h := r.History[1]; h.First != 4 || h.Last != 4 || h.Fork.Index != 301 {
