@@ -69,13 +69,13 @@ func TestDistribution(t *testing.T) {
 	for i := 100; i >= 1; i-- {
 		v = append(v, float64(i))
 	}
-	if got, want := Distribution(v), (Dist{N: 100, Sum: 5050, NonZero: 100, Min: 1, P50: 50, P90: 90, P99: 99, Max: 100}); got != want {
+	if got, want := Distribution(v), (Dist{N: 100, Sum: 5050, NonZero: 100, Min: 1, P25: 25, P50: 50, P75: 75, P90: 90, P99: 99, Max: 100}); got != want {
 		t.Errorf("of 1 to 100: %+v, not %+v", got, want)
 	}
 	if v[0] != 100 {
 		t.Error("the values were sorted in place")
 	}
-	if got, want := Distribution([]float64{0, 3}), (Dist{N: 2, Sum: 3, NonZero: 1, P90: 3, P99: 3, Max: 3}); got != want {
+	if got, want := Distribution([]float64{0, 3}), (Dist{N: 2, Sum: 3, NonZero: 1, P75: 3, P90: 3, P99: 3, Max: 3}); got != want {
 		t.Errorf("of 0 and 3: %+v, not %+v", got, want)
 	}
 }
@@ -157,6 +157,13 @@ func TestPlay(t *testing.T) {
 	}
 	if err := play(Config{Runs: 1, Cases: []string{"no such"}}); err == nil {
 		t.Error("a case that is not there is no error")
+	}
+	asked = nil
+	if err := play(Config{Runs: 1, Cases: []string{"d", "?"}}); err != nil || len(asked) != 1 {
+		t.Errorf("a pattern of cases: sessions of %v runs, %v", asked, err)
+	}
+	if err := play(Config{Runs: 1, Cases: []string{"["}}); err == nil {
+		t.Error("a pattern that is none is no error")
 	}
 	file := filepath.Join(out, "x", "3.6", "c", "runs.jsonl")
 	if err := os.WriteFile(file, []byte("{\"case\":\"c\"}\n{\"ca"), 0o600); err != nil {

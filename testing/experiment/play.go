@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"twok/internal/lab"
@@ -18,7 +18,7 @@ import (
 type Config struct {
 	Out      string // directory
 	Versions []string
-	Cases    []string // only these; none: all
+	Cases    []string // only those that match one of these (path.Match); none: all
 	Runs     int      // more runs of each cell; if 0
 	Total    int      // as many as are missing to this
 	// For ends Play after the session that is under way then. 0: never.
@@ -94,7 +94,11 @@ func plan(es []Experiment, cfg Config, runs []Run) ([]*cell, error) {
 	var cells []*cell
 	for i := range es {
 		for _, name := range es[i].Cases {
-			if len(cfg.Cases) > 0 && !slices.Contains(cfg.Cases, name) {
+			ok, err := selected(cfg.Cases, name)
+			if err != nil {
+				return nil, err
+			}
+			if !ok {
 				continue
 			}
 			for _, v := range cfg.Versions {
@@ -110,6 +114,15 @@ func plan(es []Experiment, cfg Config, runs []Run) ([]*cell, error) {
 		return nil, fmt.Errorf("no cell of these names: cases %q, versions %q", cfg.Cases, cfg.Versions)
 	}
 	return cells, nil
+}
+
+func selected(patterns []string, name string) (bool, error) {
+	for _, p := range patterns {
+		if ok, err := path.Match(p, name); ok || err != nil {
+			return ok, err
+		}
+	}
+	return len(patterns) == 0, nil
 }
 
 func next(cells []*cell) *cell {

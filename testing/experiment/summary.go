@@ -36,7 +36,9 @@ type Dist struct {
 	Sum     float64 `json:"sum"`
 	NonZero int     `json:"nonzero"`
 	Min     float64 `json:"min"`
+	P25     float64 `json:"p25"`
 	P50     float64 `json:"p50"`
+	P75     float64 `json:"p75"`
 	P90     float64 `json:"p90"`
 	P99     float64 `json:"p99"`
 	Max     float64 `json:"max"`
@@ -46,7 +48,8 @@ type Dist struct {
 func Distribution(values []float64) Dist {
 	v := slices.Clone(values)
 	slices.Sort(v)
-	d := Dist{N: len(v), Min: v[0], Max: v[len(v)-1], P50: quantile(v, 0.5), P90: quantile(v, 0.9), P99: quantile(v, 0.99)}
+	d := Dist{N: len(v), Min: v[0], Max: v[len(v)-1], P25: quantile(v, 0.25), P50: quantile(v, 0.5),
+		P75: quantile(v, 0.75), P90: quantile(v, 0.9), P99: quantile(v, 0.99)}
 	for _, x := range v {
 		d.Sum += x
 		if x != 0 {

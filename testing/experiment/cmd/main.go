@@ -33,7 +33,7 @@ func start() (status int, err error) {
 	fs := flag.NewFlagSet("experiment", flag.ContinueOnError)
 	fs.StringVar(&cfg.Out, "out", "bin/experiments", "`directory` for raw logs, runs and summary.json; what is there is added to")
 	fs.StringVar(&only, "only", "", "these experiments, `names` with commas")
-	fs.StringVar(&cases, "cases", "", "these of their cases, `names` with commas")
+	fs.StringVar(&cases, "cases", "", "these of their cases, `patterns` with commas (20s-*)")
 	fs.StringVar(&versions, "versions", strings.Join(lab.Minors, ","), "release lines of etcd")
 	fs.IntVar(&cfg.Runs, "runs", 0, "so many more runs of each cell")
 	fs.IntVar(&cfg.Total, "total", 5, "without --runs: what is missing to so many of each")
@@ -82,6 +82,10 @@ func start() (status int, err error) {
 	if slices.ContainsFunc(es, func(e experiment.Experiment) bool { return e.Namespaces }) {
 		if inside, status, err := network.Enter(); !inside {
 			return status, err
+		}
+		// Those that need no sites of their own use loopback, which is down in a new namespace.
+		if _, err := network.New(ctx, network.Config{}); err != nil {
+			return 1, err
 		}
 	}
 	begin := time.Now()
