@@ -185,7 +185,7 @@ func (n *Network) Close() error {
 		errs = append(errs, run(context.Background(), "", "ip", "link", "del", link(s)), unix.Close(fd))
 	}
 	if n.home >= 0 {
-		errs = append(errs, run(context.Background(), "table inet twok\ndelete table inet twok\n", "nft", "-f", "-"), unix.Close(n.home))
+		errs = append(errs, run(context.Background(), "table inet twok\ndelete table inet twok\ntable inet "+countTable+"\ndelete table inet "+countTable+"\n", "nft", "-f", "-"), unix.Close(n.home))
 	}
 	n.ns, n.home = nil, -1
 	return errors.Join(errs...)

@@ -185,6 +185,71 @@ func TestRules(t *testing.T) {
 	}
 }
 
+// What one site sends to another is counted, and nothing else: not the answers, not what the program sends, not what
+// is dropped.
+//
+// Rules: none (the harness).
+func TestCount(t *testing.T) {
+	for _, v6 := range []bool{false, true} {
+		t.Run(fmt.Sprintf("v6=%t", v6), func(t *testing.T) {
+			n := sites(t, v6)
+			if _, err := n.Crossed("a", "b"); err == nil {
+				t.Error("there is a number before anything is counted")
+			}
+			at := echo(t, n, "b")
+			if err := n.Count(); err != nil {
+				t.Fatal(err)
+			}
+			between := func(what, from, to string, least, most uint64) {
+				t.Helper()
+				got, err := n.Crossed(from, to)
+				if err != nil || got < least || got > most {
+					t.Errorf("%s: %d bytes from %s to %s, want %d to %d: %v", what, got, from, to, least, most, err)
+				}
+			}
+			c, err := dial(t, n, "a", at, patience)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			const sent = 1 << 20
+			back := make(chan error, 1)
+			go func() { _, err := io.ReadFull(c, make([]byte, sent)); back <- err }()
+			if _, err := c.Write(make([]byte, sent)); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-back; err != nil {
+				t.Fatal(err)
+			}
+			// At most a tenth for headers, acknowledgements and what TCP sends twice.
+			between("an echo", "a", "b", sent, sent*11/10)
+			between("an echo", "b", "a", sent, sent*11/10)
+			between("an echo", "a", "arbiter", 0, 0)
+			own, err := net.DialTimeout("tcp", at, patience)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer own.Close()
+			if err := talk(own, 5000, patience); err != nil {
+				t.Fatal(err)
+			}
+			if err := n.Set(network.Both("a", "b", network.All)...); err != nil {
+				t.Fatal(err)
+			}
+			if err := n.Count(); err != nil {
+				t.Fatal(err)
+			}
+			if talk(c, 5000, refusal) == nil {
+				t.Error("a cut link carries")
+			}
+			between("what is dropped", "a", "b", 0, 0)
+			if _, err := n.Crossed("a", "a"); err == nil {
+				t.Error("a site sends to itself")
+			}
+		})
+	}
+}
+
 // A third of the packets is lost, not none and not all.
 //
 // Rules: F34.
