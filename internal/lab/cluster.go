@@ -259,8 +259,16 @@ func (c *Cluster) StartArbiter(ctx context.Context) error {
 // ArbiterLog is the log file of the embedded arbiter.
 func (c *Cluster) ArbiterLog() string { return filepath.Join(c.cfg.Dir, "arbiter.log") }
 
-// KillArbiter ends the embedded arbiter by SIGKILL.
-func (c *Cluster) KillArbiter() error { return c.procs.kill(ArbiterSite) }
+// KillArbiter ends the embedded arbiter by SIGKILL. StartArbiter brings it back.
+func (c *Cluster) KillArbiter() error {
+	if err := c.procs.kill(ArbiterSite); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.arbiter.reaped()
+	return nil
+}
 
 // SignalArbiter sends sig to the embedded arbiter.
 func (c *Cluster) SignalArbiter(sig syscall.Signal) error {

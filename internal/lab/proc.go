@@ -101,6 +101,13 @@ func (x *proc) alive() bool {
 	}
 }
 
+// reaped waits until a process that was killed is not alive any more: it is dead a moment before it is reaped.
+func (x *proc) reaped() {
+	if x != nil {
+		<-x.done
+	}
+}
+
 // signal is a no-op for a process that ended.
 func (x *proc) signal(s os.Signal) {
 	if x.alive() {

@@ -127,7 +127,13 @@ func (s *Store) Start(ctx context.Context) error {
 }
 
 // Kill ends the store by SIGKILL.
-func (s *Store) Kill() error { return s.procs.kill(ArbiterSite) }
+func (s *Store) Kill() error {
+	if err := s.procs.kill(ArbiterSite); err != nil {
+		return err
+	}
+	s.proc.reaped()
+	return nil
+}
 
 // Signal sends sig to the store.
 func (s *Store) Signal(sig syscall.Signal) error {

@@ -107,7 +107,7 @@ func TestForcedSurvivorAlive(t *testing.T) {
 		}
 		aside := p.setAside(survivor, "overridden")
 		unchanged(t, "the directory that was set aside", aside, stopped)
-		if n := there.lostExactly(aside, 1); n < 20 {
+		if n := there.lostExactly(aside, 2, here); n < 20 {
 			t.Errorf("only %d acknowledged writes were lost", n)
 		}
 		here.complete()
