@@ -30,7 +30,7 @@ type Experiment struct {
 
 // All is the registry, in the order of the document.
 func All() []Experiment {
-	return []Experiment{commitLag(), promotionHole(), failovers(), baselines()}
+	return []Experiment{commitLag(), promotionHole(), failovers(), baselines(), returnCost(), steadyState()}
 }
 
 // Select returns the experiments of these names, all if there are none.
