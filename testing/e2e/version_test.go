@@ -78,6 +78,7 @@ func mixedVersions(t *testing.T, newer, older string) {
 func TestUnsafeFlags(t *testing.T) {
 	t.Parallel()
 	p := start(t, "3.6", func(c *lab.Config) { c.ClaimAfter = 2 * time.Second })
+	p.untraced = "one etcd runs without PreVote (A0), the model's all with it"
 	restart := func(a, b []string) {
 		t.Helper()
 		for _, name := range lab.Sites {
