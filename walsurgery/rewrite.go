@@ -93,25 +93,33 @@ func RewriteID(lg *zap.Logger, walDir string, newID uint64) (aside string, err e
 	if err := failpoint.Hit(stepRewriteStaged); err != nil {
 		return "", err
 	}
+	if aside, err = takePlace(walDir, staging, old.MemberID, stepRewriteExchanged, stepRewriteAside); err != nil {
+		return aside, fmt.Errorf("rewrite WAL %s: %w", walDir, err)
+	}
+	lg.Info("rewrote the WAL for a new member ID", zap.String("wal", walDir),
+		zap.String("old-id", strconv.FormatUint(old.MemberID, 16)), zap.String("new-id", strconv.FormatUint(newID, 16)))
+	return aside, nil
+}
+
+// takePlace exchanges a finished copy with the WAL, hits the first step, and sets the old log, of that member, aside,
+// whose path is returned, before the second step. Where nothing can be exchanged the copy is removed.
+func takePlace(walDir, staging string, old uint64, exchanged, done string) (aside string, err error) {
 	if err := Exchange(staging, walDir); err != nil {
-		err = fmt.Errorf("rewrite WAL %s: %w", walDir, err)
 		if errors.Is(err, ErrCannotExchange) {
 			err = dropCopy(err, staging)
 		}
 		return "", err
 	}
-	if err := failpoint.Hit(stepRewriteExchanged); err != nil {
+	if err := failpoint.Hit(exchanged); err != nil {
 		return "", err
 	}
-	lg.Info("rewrote the WAL for a new member ID", zap.String("wal", walDir),
-		zap.String("old-id", strconv.FormatUint(old.MemberID, 16)), zap.String("new-id", strconv.FormatUint(newID, 16)))
-	if aside, err = setAside(walDir, staging, strconv.FormatUint(old.MemberID, 16)); err != nil {
-		return "", fmt.Errorf("WAL %s was rewritten, but the old one could not be renamed: %w", walDir, err)
+	if aside, err = setAside(walDir, staging, strconv.FormatUint(old, 16)); err != nil {
+		return "", fmt.Errorf("it was rewritten, but the old one could not be renamed: %w", err)
 	}
-	return aside, failpoint.Hit(stepRewriteAside)
+	return aside, failpoint.Hit(done)
 }
 
-// Replaced returns the logs that RewriteID set aside beside walDir, oldest first.
+// Replaced returns the logs that RewriteID and ApplyStaged set aside beside walDir, oldest first.
 func Replaced(walDir string) ([]string, error) {
 	walDir = filepath.Clean(walDir)
 	names, err := beside(walDir, ".before-")

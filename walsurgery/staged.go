@@ -97,21 +97,11 @@ func (l *Log) ApplyStaged(p Plan) (aside string, err error) {
 	if err := failpoint.Hit(stepStagedAppended); err != nil {
 		return "", err
 	}
-	if err := Exchange(staging, walDir); err != nil {
-		if errors.Is(err, ErrCannotExchange) {
-			err = dropCopy(err, staging)
-		}
-		return fail(err)
-	}
-	if err := failpoint.Hit(stepStagedExchanged); err != nil {
-		return "", err
-	}
-	old := strconv.FormatUint(l.sum.MemberID, 16)
-	if aside, err = setAside(walDir, staging, old); err != nil {
-		return "", fmt.Errorf("WAL %s was rewritten with the append, but the old one could not be renamed: %w", walDir, err)
+	if aside, err = takePlace(walDir, staging, l.sum.MemberID, stepStagedExchanged, stepStagedAside); err != nil {
+		return aside, fmt.Errorf("append to a copy of WAL %s: %w", walDir, err)
 	}
 	l.lg.Info("the WAL with the append took the place of the old one", zap.String("wal", walDir), zap.Stringer("fork", p.Fork), zap.String("replaced", aside))
-	return aside, failpoint.Hit(stepStagedAside)
+	return aside, nil
 }
 
 // exchangeable refuses, before a copy is made, what is not beside its copy: a symlink, or a mount of its own, on which the

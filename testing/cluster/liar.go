@@ -133,7 +133,7 @@ func (l *Liar) Lies() (n int, which Lie) {
 	return n, which
 }
 
-// Swaps is how many swaps of the record were asked for; Denied how many of a site's were refused.
+// Swaps is how many swaps of the record were asked for.
 func (l *Liar) Swaps() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()

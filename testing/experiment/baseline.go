@@ -11,6 +11,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"twok/internal/lab"
 	"twok/testing/cluster"
 	"twok/testing/network"
 )
@@ -317,27 +318,14 @@ func (s *Session) baselineCut(ctx context.Context, cut time.Duration) (err error
 }
 
 // baselineTwok: the same with agents.
-func (s *Session) baselineTwok(ctx context.Context) (err error) {
-	c, err := cluster.New(ctx, cluster.Options{Dir: s.Dir, Twok: s.Program(Twok), Minor: s.Version, Arbiter: "serve", Mode: "supervise", Real: true,
-		AgentFlags: []string{"--claim-after", claimAfter.String()}, Log: s.Log})
-	if err != nil {
-		return err
-	}
-	dirs := []string{c.Site("a").DataDir, c.Site("b").DataDir}
-	defer func() {
-		if err = errors.Join(err, c.Close()); err == nil {
-			err = errors.Join(os.RemoveAll(dirs[0]), os.RemoveAll(dirs[1]))
-		}
-	}()
-	if err := c.Start(ctx); err != nil {
-		return err
-	}
-	leader, err := c.Leader(ctx)
-	if err != nil {
-		return err
-	}
-	survivor := map[string]string{"a": "b", "b": "a"}[leader]
-	cls, err := dial(c.Site(survivor).ClientURL, c.Site(leader).ClientURL)
+func (s *Session) baselineTwok(ctx context.Context) error {
+	return s.withPair(ctx, "supervise", false, []string{"--claim-after", claimAfter.String()}, func(c *cluster.Cluster, leader string) error {
+		return s.overtaken(ctx, c, leader)
+	})
+}
+
+func (s *Session) overtaken(ctx context.Context, c *cluster.Cluster, leader string) error {
+	cls, err := dial(c.Site(lab.Other(leader)).ClientURL, c.Site(leader).ClientURL)
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,6 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
 
 	"twok/internal/lab"
 	"twok/testing/cluster"
@@ -83,33 +82,21 @@ const (
 	writeClients = 64
 )
 
-func runReturn(ctx context.Context, s *Session, n int) (err error) {
+func runReturn(ctx context.Context, s *Session, n int) error {
 	rc, err := parseReturn(s.Case)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, 8*time.Minute)
 	defer cancel()
-	if err := room(s.Dir, int64(rc.size)*8e6+2e9); err != nil {
-		return err
+	if err := cluster.Room(s.Dir, int64(rc.size)*8e6+2e9); err != nil {
+		return fmt.Errorf("%w; choose another --out", err)
 	}
-	c, err := cluster.New(ctx, cluster.Options{Dir: s.Dir, Twok: s.Program(Twok), Minor: s.Version, Arbiter: "serve", Mode: "supervise", Real: true,
-		AgentFlags: append([]string{"--claim-after", claimAfter.String()}, agentDefaults...), Log: s.Log})
-	if err != nil {
-		return err
-	}
-	sites := []*lab.Site{c.Site("a"), c.Site("b")}
-	// A failed session's data, too: they are large. Logs and traces stay.
-	defer func() {
-		err = errors.Join(err, c.Close(), os.RemoveAll(sites[0].DataDir), os.RemoveAll(sites[1].DataDir))
-	}()
-	if err := c.Start(ctx); err != nil {
-		return err
-	}
-	leader, err := c.Leader(ctx)
-	if err != nil {
-		return err
-	}
+	flags := append([]string{"--claim-after", claimAfter.String()}, agentDefaults...)
+	return s.withPair(ctx, "supervise", true, flags, func(c *cluster.Cluster, leader string) error { return s.returns(ctx, c, leader, rc, n) })
+}
+
+func (s *Session) returns(ctx context.Context, c *cluster.Cluster, leader string, rc returnCase, n int) error {
 	cls, err := dial(c.Site(leader).ClientURL)
 	if err != nil {
 		return err
@@ -126,18 +113,6 @@ func runReturn(ctx context.Context, s *Session, n int) (err error) {
 		if err := s.returnOnce(ctx, c, rc, i); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-// room says whether the file system of dir has so many bytes.
-func room(dir string, want int64) error {
-	var st unix.Statfs_t
-	if err := unix.Statfs(dir, &st); err != nil {
-		return fmt.Errorf("look how much room %s has: %w", dir, err)
-	}
-	if have := int64(st.Bavail) * st.Bsize; have < want {
-		return fmt.Errorf("%s has room for %d MB, and %d are needed; choose another --out", dir, have/1e6, want/1e6)
 	}
 	return nil
 }

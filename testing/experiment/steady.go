@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -41,7 +40,7 @@ const (
 // steadySides are the two halves of a run.
 var steadySides = []string{"with", "without"}
 
-func runSteady(ctx context.Context, s *Session, n int) (err error) {
+func runSteady(ctx context.Context, s *Session, n int) error {
 	clients, err := strconv.Atoi(s.Case)
 	if err != nil {
 		return err
@@ -49,24 +48,12 @@ func runSteady(ctx context.Context, s *Session, n int) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, 8*time.Minute)
 	defer cancel()
 	// Somebody else runs etcd, so that agents come and go beside the same two processes.
-	c, err := cluster.New(ctx, cluster.Options{Dir: s.Dir, Twok: s.Program(Twok), Minor: s.Version, Arbiter: "serve", Mode: "signal", Real: true,
-		AgentFlags: agentDefaults, Log: s.Log})
-	if err != nil {
-		return err
-	}
-	dirs := []string{c.Site("a").DataDir, c.Site("b").DataDir}
-	defer func() {
-		if err = errors.Join(err, c.Close()); err == nil {
-			err = errors.Join(os.RemoveAll(dirs[0]), os.RemoveAll(dirs[1]))
-		}
-	}()
-	if err := c.Start(ctx); err != nil {
-		return err
-	}
-	leader, err := c.Leader(ctx)
-	if err != nil {
-		return err
-	}
+	return s.withPair(ctx, "signal", false, agentDefaults, func(c *cluster.Cluster, leader string) error {
+		return s.steadyPairs(ctx, c, leader, clients, n)
+	})
+}
+
+func (s *Session) steadyPairs(ctx context.Context, c *cluster.Cluster, leader string, clients, n int) error {
 	cls, err := dial(c.Site(leader).ClientURL)
 	if err != nil {
 		return err
