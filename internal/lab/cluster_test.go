@@ -314,6 +314,41 @@ func waitPID(t *testing.T, s *Site, ok func(int) bool) int {
 	return 0
 }
 
+// KillEtcd of an etcd that is already on its way out, when /proc shows no environment of it any more,
+// waits for its end too: StartEtcd starts a new one then.
+//
+// Rules: none (the laboratory itself).
+func TestKillOfWhatEndsByItself(t *testing.T) {
+	for _, mode := range []Mode{Plain, External} {
+		t.Run(string(mode), func(t *testing.T) {
+			s := startPlain(t, mode).Site("a")
+			if mode == External {
+				s.PauseRestarter()
+			}
+			for range 10 {
+				if err := s.SignalEtcd(syscall.SIGKILL); err != nil {
+					t.Fatal(err)
+				}
+				if err := s.KillEtcd(); err != nil {
+					t.Fatal(err)
+				}
+				if s.etcd.alive() || mode == External && s.restarter.running().alive() {
+					t.Fatal("KillEtcd came back before etcd had ended")
+				}
+				if mode == External {
+					break // the restarter itself is what TestExternalRestarter is about
+				}
+				if err := s.StartEtcd(); err != nil {
+					t.Fatal(err)
+				}
+				if err := s.WaitServing(within(t, time.Minute)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
 // TestLeaderAndKill: both name one leader; the other one alone does not lead.
 //
 // Rules: none (the laboratory itself).

@@ -277,6 +277,13 @@ func (r *restarter) setPaused(p bool) {
 	}
 }
 
+// running is the process that was started last, nil before the first.
+func (r *restarter) running() *proc {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.current
+}
+
 // close does not end the process.
 func (r *restarter) close() {
 	r.setPaused(true)

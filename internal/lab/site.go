@@ -228,8 +228,12 @@ func (s *Site) KillEtcd() error { return s.endEtcd(syscall.SIGKILL) }
 
 func (s *Site) endEtcd(sig syscall.Signal) error {
 	pid, err := s.EtcdPID()
-	if err != nil || pid == 0 {
+	if err != nil {
 		return err
+	}
+	if pid == 0 {
+		// None, or one that ends by itself: on its way out a process has no environment to find it by, and is not dead yet.
+		return s.ended(20 * time.Second)
 	}
 	send := func(sig syscall.Signal) error {
 		if err := syscall.Kill(pid, sig); err != nil && !errors.Is(err, syscall.ESRCH) {
@@ -251,6 +255,23 @@ func (s *Site) endEtcd(sig syscall.Signal) error {
 	}
 	s.reap()
 	return nil
+}
+
+// ended waits for the end of an etcd that this program started itself.
+func (s *Site) ended(patience time.Duration) error {
+	x := s.etcd
+	if s.mode() == External {
+		x = s.restarter.running()
+	}
+	if !x.alive() {
+		return nil
+	}
+	select {
+	case <-x.done:
+		return nil
+	case <-time.After(patience):
+		return fmt.Errorf("process %d, the etcd of %s, is not to be found and does not end", x.pid(), s.Name)
+	}
 }
 
 // reap waits until this program knows of the end of the site's processes that ended.

@@ -84,6 +84,24 @@ func retry(t *testing.T, what string, f func(ctx context.Context) error) {
 	t.Fatalf("%s: %v", what, err)
 }
 
+// tellIfFailed prints, when the test has failed, whether the site's etcd runs and
+// what it said last. Called again for a later round, it says the same once more.
+func tellIfFailed(t *testing.T, s *lab.Site) {
+	t.Helper()
+	t.Cleanup(func() {
+		if !t.Failed() {
+			return
+		}
+		pid, err := s.EtcdPID()
+		t.Logf("etcd of %s: pid %d, %v", s.Name, pid, err)
+		said, err := os.ReadFile(s.EtcdLog)
+		if err != nil {
+			t.Log(err)
+		}
+		t.Logf("its last words:\n%s", said[max(0, len(said)-4096):])
+	})
+}
+
 // A member that is SIGKILLed right after a promotion, under load, never has an
 // entry in its WAL that was proposed after the promotion was applied without also having a hard
 // state that commits the promotion. Were it otherwise, a restart could fall back to
@@ -159,6 +177,7 @@ func promoteAndKill(t *testing.T, a, b *lab.Site, round int) int {
 			}
 		}()
 	}
+	tellIfFailed(t, b)
 	retry(t, "promote", func(ctx context.Context) error { _, err := ca.MemberPromote(ctx, learner); return err })
 	phase.Store("after")
 	time.Sleep(time.Duration(rand.IntN(15000)) * time.Microsecond)
