@@ -68,23 +68,9 @@ func (a *Agent) stop(ctx context.Context) error {
 			return err
 		}
 		a.sec = section{lock: lock}
-		if _, err := walsurgery.Settle(a.log, a.cfg.walDir()); err != nil && !errors.Is(err, fs.ErrNotExist) { // a forced claim was killed: its copy takes space
-			a.log.Warn("what an interrupted append left beside the WAL stays there", zap.Error(err))
-		}
-		if a.sec.space = walsurgery.CheckSpace(a.cfg.walDir()); errors.Is(a.sec.space, fs.ErrNotExist) {
-			a.sec.space = nil // no WAL to be copied; a new one looks for its room itself
-		}
-		if a.sec.space == nil {
-			a.sec.log, a.sec.walErr = walsurgery.Open(a.log, a.cfg.walDir())
-		} else {
-			a.sec.log, a.sec.walErr = walsurgery.Inspect(a.log, a.cfg.walDir())
-		}
-		locked := errors.Is(a.sec.walErr, walsurgery.ErrLocked)
-		if !locked && (a.sec.walErr != nil || a.sec.space != nil) {
-			// Nothing of ours holds the WAL: prove at least that nobody else does.
-			if locked, err = walsurgery.Locked(a.cfg.walDir()); err != nil && !errors.Is(err, walsurgery.ErrNoWAL) {
-				return errors.Join(err, a.unlock())
-			}
+		locked, err := a.openLog()
+		if err != nil {
+			return errors.Join(err, a.unlock())
 		}
 		if !locked {
 			return nil
@@ -101,10 +87,54 @@ func (a *Agent) stop(ctx context.Context) error {
 	}
 }
 
+// openLog looks for room and opens the WAL, or says in the section why not. locked: an etcd holds it.
+func (a *Agent) openLog() (locked bool, err error) {
+	if a.sec.log != nil {
+		if err := a.sec.log.Close(); err != nil {
+			a.log.Warn("closing the log", zap.Error(err))
+		}
+		a.sec.log = nil
+	}
+	if _, err := walsurgery.Settle(a.log, a.cfg.walDir()); err != nil && !errors.Is(err, fs.ErrNotExist) { // a forced claim was killed: its copy takes space
+		a.log.Warn("what an interrupted append left beside the WAL stays there", zap.Error(err))
+	}
+	if a.sec.space = walsurgery.CheckSpace(a.cfg.walDir()); errors.Is(a.sec.space, fs.ErrNotExist) {
+		a.sec.space = nil // no WAL to be copied; a new one looks for its room itself
+	}
+	if a.sec.space == nil {
+		a.sec.log, a.sec.walErr = walsurgery.Open(a.log, a.cfg.walDir())
+	} else {
+		a.sec.log, a.sec.walErr = walsurgery.Inspect(a.log, a.cfg.walDir())
+	}
+	locked = errors.Is(a.sec.walErr, walsurgery.ErrLocked)
+	if !locked && (a.sec.walErr != nil || a.sec.space != nil) {
+		// Nothing of ours holds the WAL: prove at least that nobody else does.
+		if locked, err = walsurgery.Locked(a.cfg.walDir()); errors.Is(err, walsurgery.ErrNoWAL) {
+			err = nil
+		}
+	}
+	return locked, err
+}
+
 func (a *Agent) readData(act failover.Action, e *failover.Event) error {
 	if a.sec.lock == nil {
 		e.Outcome = failover.Failed
 		return errors.New("the locks are not held")
+	}
+	if a.sec.log == nil || a.sec.space != nil {
+		// A member that is kept down stays in its section (P16): what was in the way may be gone, or the log was used up.
+		err := a.sec.lock.Verify()
+		locked := false
+		if err == nil {
+			locked, err = a.openLog()
+		}
+		if locked {
+			err = errors.Join(err, walsurgery.ErrLocked)
+		}
+		if err != nil {
+			e.Outcome = failover.Failed
+			return fmt.Errorf("open the log again: %w", err)
+		}
 	}
 	if a.sec.space != nil {
 		e.Why = failover.DiskFull
@@ -163,6 +193,10 @@ func (a *Agent) append(act failover.Action) error {
 		after = a.sec.log.Summary()
 	}
 	a.post.appended(a.cfg, before, plan, after, aside, err)
+	if err != nil && a.sec.log != nil { // it is used up
+		err = errors.Join(err, a.sec.log.Close())
+		a.sec.log = nil
+	}
 	return err
 }
 

@@ -1,0 +1,109 @@
+package agent
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.uber.org/zap"
+
+	"twok/internal/etcdproc"
+	"twok/internal/failover"
+	"twok/internal/member"
+	"twok/walsurgery"
+)
+
+// sectionAgent is an agent in a section on a copy of a stored WAL, beside an empty database; nothing runs there.
+func sectionAgent(t *testing.T) *Agent {
+	t.Helper()
+	data := t.TempDir()
+	cfg := Config{DataDir: data, Logger: zap.NewNop()}.Default()
+	if err := os.CopyFS(cfg.walDir(), os.DirFS(filepath.Join("..", "..", "walsurgery", "testdata", "wal-3.6"))); err != nil {
+		t.Fatal(err)
+	}
+	if err := member.Touch(data); err != nil {
+		t.Fatal(err)
+	}
+	etcd, err := etcdproc.NewSignal(etcdproc.Config{DataDir: data})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Etcd = &handsOff{Etcd: etcd}
+	mem, _, err := loadMemory(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &Agent{cfg: cfg, log: cfg.Logger, mem: mem}
+	if err := a.stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := a.unlock(); err != nil {
+			t.Error(err)
+		}
+	})
+	return a
+}
+
+// reads reads the data, expects that there is room, and returns them. The WAL is locked then.
+func reads(t *testing.T, a *Agent) failover.Data {
+	t.Helper()
+	e := failover.Event{}
+	if err := a.readData(failover.Action{}, &e); err != nil || e.Outcome != failover.Done || e.Why != failover.None {
+		t.Fatalf("%v, %s: %v", e.Outcome, e.Why, err)
+	}
+	if locked, err := walsurgery.Locked(a.cfg.walDir()); err != nil || !locked {
+		t.Fatalf("the WAL is locked: %v, %v", locked, err)
+	}
+	return e.Data
+}
+
+// A fenced member keeps its locks for as long as it takes. Room that was made meanwhile counts when it is to claim, or to return.
+//
+// Rules: P7, P16, P18; F31.
+func TestHeldSectionSeesRoom(t *testing.T) {
+	a := sectionAgent(t)
+	if err := a.sec.log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	a.sec.space = walsurgery.ErrNoSpace // as stop leaves it on a full disk
+	if a.sec.log, a.sec.walErr = walsurgery.Inspect(a.log, a.cfg.walDir()); a.sec.walErr != nil {
+		t.Fatal(a.sec.walErr)
+	}
+	if err := a.stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	reads(t, a)
+}
+
+// An append that failed uses up the log. The next one, in the same section, is made when its cause is gone.
+//
+// Rules: P7, P16, P18.
+func TestAppendAgainInHeldSection(t *testing.T) {
+	a := sectionAgent(t)
+	d := reads(t, a)
+	mine := filepath.Join(a.cfg.walDir()+".append-500000000", "mine")
+	if err := os.MkdirAll(filepath.Dir(mine), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(mine, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	act := failover.Action{Kind: failover.Append, Term: 6 << 32}
+	if err := a.append(act); err == nil || !strings.Contains(err.Error(), "move it away") {
+		t.Fatalf("beside a foreign file: %v", err)
+	}
+	if err := os.Remove(mine); err != nil {
+		t.Fatal(err)
+	}
+	if got := reads(t, a); got != d {
+		t.Fatalf("\n got %+v\nwant %+v", got, d)
+	}
+	if err := a.append(act); err != nil {
+		t.Fatal(err)
+	}
+	if got := reads(t, a); got.Term != act.Term || got.Last.Index != d.Last.Index+1 {
+		t.Fatalf("appended to %+v: %+v", d, got)
+	}
+}
