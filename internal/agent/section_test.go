@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -105,5 +106,60 @@ func TestAppendAgainInHeldSection(t *testing.T) {
 	}
 	if got := reads(t, a); got.Term != act.Term || got.Last.Index != d.Last.Index+1 {
 		t.Fatalf("appended to %+v: %+v", d, got)
+	}
+}
+
+// Of what stands beside the WAL only the logs that this program set aside are let go of, all but the newest, and none with
+// anything in it that etcd does not put into a log.
+//
+// Rules: P12, P18.
+func TestTidyKeepsWhatIsNotOurs(t *testing.T) {
+	a := sectionAgent(t)
+	wal := a.cfg.walDir()
+	id := strings.TrimPrefix(hex(a.sec.log.Summary().MemberID), "0")
+	if err := a.sec.log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	segment := ""
+	beside := func(name string, ours bool, at int, files ...string) {
+		t.Helper()
+		dir := wal + name
+		if err := os.CopyFS(dir, os.DirFS(wal)); err != nil {
+			t.Fatal(err)
+		}
+		segs, err := filepath.Glob(filepath.Join(dir, "*.wal"))
+		if err != nil || len(segs) == 0 {
+			t.Fatal(segs, err)
+		}
+		segment = segs[0]
+		for _, f := range files {
+			if err := os.WriteFile(filepath.Join(dir, f), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		when := time.Unix(int64(1e9+at), 0)
+		if err := os.Chtimes(dir, when, when); err != nil {
+			t.Fatal(err)
+		}
+	}
+	beside(".before-"+id, true, 1)
+	beside(".before-"+id+".1", true, 2, "notes.txt")
+	beside(".before-upgrade", false, 3)
+	beside(".before-20261130", false, 4)
+	beside(".before-"+id+".2", true, 5, filepath.Base(segment)+".broken", filepath.Base(segment)+".broken.1", "0.tmp")
+	beside(".before-"+id+".3", true, 6)
+	beside(".before-"+id+"-mine", false, 7)
+	if err := a.tidy(); err != nil {
+		t.Fatal(err)
+	}
+	for name, kept := range map[string]bool{
+		id: false, id + ".1": true, "upgrade": true, "20261130": true, id + ".2": false, id + ".3": true, id + "-mine": true,
+	} {
+		if _, err := os.Stat(filepath.Join(wal+".before-"+name, filepath.Base(segment))); (err == nil) != kept {
+			t.Errorf("%s: kept %v, should be %v: %v", name, err == nil, kept, err)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(wal+".before-"+id+".1", "notes.txt")); err != nil {
+		t.Error(err)
 	}
 }

@@ -210,10 +210,13 @@ func flagsWithin(ctx context.Context, id StartID) (Flags, error) {
 	}
 }
 
-// flagsOf reads the flags of a running process.
+// flagsOf reads the flags of a running process. ErrNotRunning: it has ended, or is about to.
 func flagsOf(id StartID) (Flags, error) {
 	read := func(name string) ([]string, error) {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", id.PID, name))
+		if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+			return nil, fmt.Errorf("flags of etcd: process %d has ended: %w", id.PID, ErrNotRunning)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("flags of etcd: %w", noAccess(err))
 		}
@@ -222,13 +225,18 @@ func flagsOf(id StartID) (Flags, error) {
 		}
 		return strings.Split(strings.TrimSuffix(string(b), "\x00"), "\x00"), nil
 	}
+	// The environment first: a process on its way out shows neither, and a command line, which no etcd is without, read
+	// afterwards says that the environment was its own. Taken for empty, both would say: etcd's defaults.
+	env, err := read("environ")
+	if err != nil {
+		return Flags{}, err
+	}
 	argv, err := read("cmdline")
 	if err != nil {
 		return Flags{}, err
 	}
-	env, err := read("environ")
-	if err != nil {
-		return Flags{}, err
+	if len(argv) == 0 {
+		return Flags{}, fmt.Errorf("flags of etcd: process %d is ending: %w", id.PID, ErrNotRunning)
 	}
 	f, err := parseFlags(argv, env, func(path string) ([]byte, error) { return readIn(id.PID, path) })
 	if err != nil {

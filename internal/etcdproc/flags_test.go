@@ -1,7 +1,9 @@
 package etcdproc
 
 import (
+	"errors"
 	"os"
+	"os/exec"
 	"reflect"
 	"strings"
 	"testing"
@@ -130,5 +132,42 @@ func TestFlagsOfRunning(t *testing.T) {
 				t.Fatalf("of the next start: %+v, %v", g, err)
 			}
 		})
+	}
+}
+
+// A process on its way out shows no command line and no environment any more. That is not an etcd
+// without flags: taken for one, it has etcd's defaults, and an agent started in that moment refused its --claim-after by them.
+//
+// Rules: A0.
+func TestFlagsOfEnding(t *testing.T) {
+	cmd := exec.Command("sleep", "60")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_, id, err := stat(cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := flagsOf(id); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	for { // dead, and not yet reaped
+		if state, _, err := stat(id.PID); err != nil {
+			t.Fatal(err)
+		} else if state == 'Z' {
+			break
+		}
+	}
+	if f, err := flagsOf(id); !errors.Is(err, ErrNotRunning) {
+		t.Errorf("of a dead process: %+v, %v", f, err)
+	}
+	if err := cmd.Wait(); err == nil {
+		t.Error("it was killed")
+	}
+	if f, err := flagsOf(id); !errors.Is(err, ErrNotRunning) {
+		t.Errorf("of none: %+v, %v", f, err)
 	}
 }
