@@ -77,9 +77,11 @@ func runDemo(t *testing.T, args ...string) shown {
 		}
 		s.events = append(s.events, m)
 	}
-	if t.Failed() || s.code != 0 {
-		t.Logf("%s", s.stderr)
-	}
+	t.Cleanup(func() {
+		if t.Failed() || s.code != 0 {
+			t.Logf("%s", s.stderr)
+		}
+	})
 	return s
 }
 
@@ -157,7 +159,7 @@ func TestDemoFast(t *testing.T) {
 	for i, cut := range lab.CutKinds {
 		t.Run(string(cut), func(t *testing.T) {
 			minor := lab.Minors[i%len(lab.Minors)]
-			args := []string{"--cut", string(cut), "--etcd-version", minor, "--fast", "--claim-after", "500ms"}
+			args := []string{"--cut", string(cut), "--etcd-version", minor, "--fast", "--claim-after", "1s"}
 			if !cut.Claims() {
 				args[len(args)-1] = "5s" // both are down for a while, and nobody shall claim
 			}
@@ -179,7 +181,7 @@ func TestDemoFast(t *testing.T) {
 func TestDemoExternal(t *testing.T) {
 	for _, cut := range []lab.CutKind{lab.CutLink, lab.CutKillLeader} {
 		t.Run(string(cut), func(t *testing.T) {
-			runDemo(t, "--cut", string(cut), "--fast", "--claim-after", "500ms", "--etcd-run", "external").good(t, cut, 1)
+			runDemo(t, "--cut", string(cut), "--fast", "--claim-after", "1s", "--etcd-run", "external").good(t, cut, 1)
 		})
 	}
 }
@@ -188,14 +190,17 @@ func TestDemoExternal(t *testing.T) {
 //
 // Rules: P2, P12, P13, P14.
 func TestDemoRounds(t *testing.T) {
-	s := runDemo(t, "--cut", "link", "--fast", "--claim-after", "500ms", "--rounds", "3")
+	s := runDemo(t, "--cut", "link", "--fast", "--claim-after", "1s", "--rounds", "3")
 	s.good(t, lab.CutLink, 3)
 	var acked int64
+	generation := uint64(1)
 	for i, r := range s.Rounds {
 		acked += r.Acked
-		if r.Round != i+1 || r.Generation != uint64(i+2) || *r.FirstWrite > *s.FirstWrite || *r.WholeAfterHeal > *s.WholeAfterHeal {
+		// Each cut is a claim. A machine that stands still for claim-after may make one more.
+		if r.Round != i+1 || r.Generation <= generation || *r.FirstWrite > *s.FirstWrite || *r.WholeAfterHeal > *s.WholeAfterHeal {
 			t.Errorf("round %+v of %+v", r, s.demoResult)
 		}
+		generation = r.Generation
 	}
 	if acked != s.Acked {
 		t.Errorf("%d acknowledged in all, %d in the rounds", s.Acked, acked)

@@ -14,7 +14,7 @@ import (
 
 // settleTime is how long an event waits for an earlier one from another source,
 // so that the timeline is printed in the order of time.
-const settleTime = 150 * time.Millisecond
+const settleTime = 300 * time.Millisecond
 
 // agentView is what the agent of one site said of itself.
 type agentView struct {

@@ -56,11 +56,14 @@ type Story struct {
 	voter    map[string]bool // sites that were on their way back; false: they still are
 	keep     map[string]bool // whether the last rewrite kept the log
 	survivor string
+	token    time.Time            // when the last token was written
+	asked    map[string]time.Time // when the site's promotion was last asked for
+	back     map[string]time.Time // when its agent last noticed that it is a voter again
 }
 
 // NewStory is a story without events.
 func NewStory() *Story {
-	return &Story{led: map[string]bool{}, lost: map[string]bool{}, voter: map[string]bool{}, keep: map[string]bool{}}
+	return &Story{led: map[string]bool{}, lost: map[string]bool{}, voter: map[string]bool{}, keep: map[string]bool{}, asked: map[string]time.Time{}, back: map[string]time.Time{}}
 }
 
 // Cut begins a new failover: its survivor is not known.
@@ -86,7 +89,11 @@ func (s *Story) Trace(site string, l TraceLine) []Event {
 			s.voter[other] = true
 			out = append(out, promoted(other, l))
 		}
+		s.token = l.T.Time
 		add(EventToken, "the pair token is of generation %d", l.Generation)
+		if other := Other(site); s.asked[other].Before(s.token) && s.back[other].After(s.token) {
+			out[len(out)-1].At = s.back[other] // told already, by the clock of an agent that noticed later
+		}
 	}
 	if l.Keep != nil {
 		s.keep[site] = *l.Keep
@@ -137,9 +144,17 @@ func (s *Story) Trace(site string, l TraceLine) []Event {
 	if way(l.To) {
 		s.voter[site] = false
 	}
+	if l.To == "promoting" {
+		s.asked[site] = l.T.Time
+	}
 	if way(l.From) && !way(l.To) && s.returning(site) && slices.Contains([]string{"leaderless", "following", "leading"}, l.To) {
 		s.voter[site] = true
-		out = append(out, promoted(site, l))
+		p := promoted(site, l)
+		if s.token.After(s.asked[site]) && s.token.Before(p.At) {
+			p.At = s.token.Add(-1) // the token was told already
+		}
+		s.back[site] = p.At
+		out = append(out, p)
 	}
 	return out
 }

@@ -66,6 +66,40 @@ func TestStoryOfALink(t *testing.T) {
 	}
 }
 
+// TestTokenTellsThePromotion: whichever agent's line is read first, the promotion is told before the token that proves it.
+//
+// Rules: P14.
+func TestTokenTellsThePromotion(t *testing.T) {
+	at := func(ms int64) TraceTime { return TraceTime{time.UnixMilli(ms)} }
+	back := []TraceLine{
+		{T: at(1), From: "preparing", To: "catching-up"},
+		{T: at(2), From: "catching-up", To: "promoting"},
+		{T: at(4), From: "promoting", To: "following"},
+	}
+	token := TraceLine{T: at(3), Event: "token-written", Outcome: "done", From: "leading", To: "leading"}
+	for place := range len(back) + 1 {
+		s := NewStory()
+		var events []Event
+		for i, l := range back {
+			if i == place {
+				events = append(events, s.Trace("a", token)...)
+			}
+			events = append(events, s.Trace("b", l)...)
+		}
+		if place == len(back) {
+			events = append(events, s.Trace("a", token)...)
+		}
+		slices.SortStableFunc(events, func(x, y Event) int { return x.At.Compare(y.At) })
+		var got []string
+		for _, e := range events[len(events)-2:] {
+			got = append(got, e.Site+" "+string(e.Kind))
+		}
+		if want := []string{"b promoted", "a token"}; !slices.Equal(got, want) {
+			t.Errorf("the token read at place %d: %q", place, got)
+		}
+	}
+}
+
 // TestFirstWriteImpliesLead: a write acknowledged before the agent noticed.
 //
 // Rules: none (the laboratory itself).
