@@ -119,23 +119,6 @@ func takePlace(walDir, staging string, old uint64, exchanged, done string) (asid
 	return aside, failpoint.Hit(done)
 }
 
-// Replaced returns the logs that RewriteID and ApplyStaged set aside beside walDir, oldest first.
-func Replaced(walDir string) ([]string, error) {
-	walDir = filepath.Clean(walDir)
-	names, err := beside(walDir, ".before-")
-	if err != nil {
-		return nil, err
-	}
-	changed := func(name string) int64 {
-		if st, err := os.Lstat(name); err == nil {
-			return st.ModTime().UnixNano()
-		}
-		return 0
-	}
-	slices.SortStableFunc(names, func(a, b string) int { return int(min(max(changed(a)-changed(b), -1), 1)) })
-	return names, nil
-}
-
 func stagingName(walDir string, id uint64) string {
 	return walDir + ".staging-" + strconv.FormatUint(id, 16)
 }
@@ -203,22 +186,11 @@ func settle(lg *zap.Logger, walDir string) (aside string, err error) {
 // removeCopy removes a staging directory and in it the segments and what etcd's code preallocates,
 // nothing else: anything foreign in it makes this fail.
 func removeCopy(dir string) error {
-	d, err := os.ReadDir(dir)
+	err := removeFiles(dir, func(name string) bool {
+		_, ok := parseSegmentName(name)
+		return ok || preallocated.MatchString(name)
+	})
 	if err != nil {
-		return fmt.Errorf("remove the unfinished copy: %w", err)
-	}
-	for _, e := range d {
-		if _, ok := parseSegmentName(e.Name()); !(ok || preallocated.MatchString(e.Name())) || !e.Type().IsRegular() {
-			return fmt.Errorf("remove the unfinished copy %s: %q in it is not ours: move it away", dir, e.Name())
-		}
-	}
-	// The oldest segment, which has the ID, goes first: the rest is a copy still.
-	for _, e := range d {
-		if err := os.Remove(filepath.Join(dir, e.Name())); err != nil {
-			return fmt.Errorf("remove the unfinished copy: %w", err)
-		}
-	}
-	if err := os.Remove(dir); err != nil {
 		return fmt.Errorf("remove the unfinished copy: %w", err)
 	}
 	return nil
@@ -234,7 +206,7 @@ func dropCopy(err error, staging string) error {
 
 // setAside renames dir to "<walDir>.before-<label>" and syncs the parent.
 func setAside(walDir, dir, label string) (string, error) {
-	base := walDir + ".before-" + label
+	base := walDir + replacedInfix + label
 	to := base
 	for n := 1; ; n++ {
 		_, err := os.Lstat(to)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"time"
 
 	"go.uber.org/zap"
@@ -362,8 +361,9 @@ func (a *Agent) tidy() error {
 		if i == len(names)-1 {
 			break
 		}
-		if err := os.RemoveAll(name); err != nil {
-			return err
+		if err := walsurgery.Discard(name); err != nil {
+			a.log.Warn("an older replaced WAL stays there", zap.Error(err))
+			continue
 		}
 		a.log.Info("an older replaced WAL was removed, the pair is whole", zap.String("path", name))
 	}

@@ -3,6 +3,7 @@ package agent
 import (
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -116,12 +117,12 @@ func TestAppendAgainInHeldSection(t *testing.T) {
 func TestTidyKeepsWhatIsNotOurs(t *testing.T) {
 	a := sectionAgent(t)
 	wal := a.cfg.walDir()
-	id := strings.TrimPrefix(hex(a.sec.log.Summary().MemberID), "0")
+	id := strconv.FormatUint(a.sec.log.Summary().MemberID, 16)
 	if err := a.sec.log.Close(); err != nil {
 		t.Fatal(err)
 	}
 	segment := ""
-	beside := func(name string, ours bool, at int, files ...string) {
+	beside := func(name string, at int, files ...string) {
 		t.Helper()
 		dir := wal + name
 		if err := os.CopyFS(dir, os.DirFS(wal)); err != nil {
@@ -142,13 +143,13 @@ func TestTidyKeepsWhatIsNotOurs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	beside(".before-"+id, true, 1)
-	beside(".before-"+id+".1", true, 2, "notes.txt")
-	beside(".before-upgrade", false, 3)
-	beside(".before-20261130", false, 4)
-	beside(".before-"+id+".2", true, 5, filepath.Base(segment)+".broken", filepath.Base(segment)+".broken.1", "0.tmp")
-	beside(".before-"+id+".3", true, 6)
-	beside(".before-"+id+"-mine", false, 7)
+	beside(".before-"+id, 1)
+	beside(".before-"+id+".1", 2, "notes.txt")
+	beside(".before-upgrade", 3)
+	beside(".before-20261130", 4)
+	beside(".before-"+id+".2", 5, filepath.Base(segment)+".broken", filepath.Base(segment)+".broken.1", "0.tmp")
+	beside(".before-"+id+".3", 6)
+	beside(".before-"+id+"-mine", 7)
 	if err := a.tidy(); err != nil {
 		t.Fatal(err)
 	}
