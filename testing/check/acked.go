@@ -1,6 +1,8 @@
 package check
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 
 	"twok/testing/history"
@@ -24,7 +26,7 @@ func acknowledged(r *Result, h history.History, _ Options) {
 		return
 	}
 	byValue := map[string]*history.Op{}
-	revoked := map[string]history.Outcome{} // by key
+	revoked := map[string]*history.Op{} // by key
 	for i := range h.Ops {
 		o := &h.Ops[i]
 		for _, w := range o.Writes {
@@ -32,10 +34,10 @@ func acknowledged(r *Result, h history.History, _ Options) {
 				byValue[w.Value] = o
 			}
 			if o.Kind == history.Revoke {
-				revoked[w.Key] = o.Outcome
+				revoked[w.Key] = o
 			}
 		}
-		if o.Lease != 0 && o.Outcome == history.Failed && strings.Contains(o.Error, "lease not found") {
+		if o.Lease != 0 && o.Outcome == history.Failed && noLease(o) {
 			r.bad("the lease %x was granted, and %s of client %d was told that there is none", o.Lease, o.Kind, o.Client)
 		}
 	}
@@ -54,6 +56,49 @@ func acknowledged(r *Result, h history.History, _ Options) {
 		}
 		p.check(r, h.Ops, byValue, revoked)
 	}
+	leases(r, h)
+}
+
+func noLease(o *history.Op) bool { return strings.Contains(o.Error, "lease not found") }
+
+// gone says whether the lease that o revokes is gone after it: because of it, or of its first try, whose answer was lost.
+func gone(o *history.Op) bool { return o.Outcome == history.OK || noLease(o) }
+
+// leases: each lease that was granted and not revoked is known, over the API and on disk, and each that was revoked is not.
+func leases(r *Result, h history.History) {
+	granted := map[int64]bool{}
+	revoked := map[int64]*history.Op{}
+	for i := range h.Ops {
+		switch o := &h.Ops[i]; {
+		case o.Kind == history.Grant && o.Outcome == history.OK:
+			granted[o.Lease] = true
+		case o.Kind == history.Revoke && o.Outcome != history.Failed:
+			revoked[o.Lease] = o
+		}
+	}
+	if len(granted) == 0 {
+		return
+	}
+	for _, m := range h.Final.Members {
+		for _, p := range []struct {
+			where  string
+			leases []int64
+		}{{"API of " + m.Site, m.Leases}, {"disk of " + m.Site, m.DiskLeases}} {
+			if p.leases == nil {
+				r.missing("nobody looked for leases in the %s", p.where)
+				continue
+			}
+			for id := range granted {
+				r.Checked++
+				there, o := slices.Contains(p.leases, id), revoked[id]
+				if !there && o == nil {
+					r.bad("%s: the lease %x, which was granted, is not there", p.where, id)
+				} else if there && o != nil && gone(o) {
+					r.bad("%s: the lease %x is there, which was revoked", p.where, id)
+				}
+			}
+		}
+	}
 }
 
 // place is somewhere where writes have to be.
@@ -64,7 +109,7 @@ type place struct {
 	compact int64
 }
 
-func (p place) check(r *Result, ops []history.Op, byValue map[string]*history.Op, revoked map[string]history.Outcome) {
+func (p place) check(r *Result, ops []history.Op, byValue, revoked map[string]*history.Op) {
 	live := map[string]history.KV{}
 	for _, kv := range p.live {
 		live[kv.Key] = kv
@@ -88,7 +133,7 @@ func (p place) check(r *Result, ops []history.Op, byValue map[string]*history.Op
 		if o.Kind == history.Delete && o.Outcome == history.Unknown {
 			deleted[o.Writes[0].Key] = true
 		}
-		if !o.Wrote() && !(o.Kind == history.Revoke && o.Outcome == history.OK) {
+		if !o.Wrote() && !(o.Kind == history.Revoke && gone(o)) {
 			continue
 		}
 		r.Checked++
@@ -100,7 +145,7 @@ func (p place) check(r *Result, ops []history.Op, byValue map[string]*history.Op
 					r.bad("%s: %s is there, whose lease was revoked", p.name, w.Key)
 				}
 			case once(o):
-				if _, asked := revoked[w.Key]; asked {
+				if by := revoked[w.Key]; !there && by != nil && by.Outcome != history.Failed {
 					break
 				}
 				if !there {
@@ -174,6 +219,13 @@ func writes(o *history.Op, key, value string) bool {
 		}
 	}
 	return false
+}
+
+func wordsOf(kv history.KV) string {
+	if !kv.Present() {
+		return kv.Key + " absent"
+	}
+	return fmt.Sprintf("%s = %s of revision %d, created at %d, version %d", kv.Key, short(kv.Value), kv.Mod, kv.Create, kv.Version)
 }
 
 func short(v string) string {

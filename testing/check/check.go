@@ -120,7 +120,7 @@ func Run(h history.History, o Options) Report {
 		name string
 		f    func(*Result, history.History, Options)
 	}{
-		{"acknowledged", acknowledged}, {"linearizable", linearizable}, {"revisions", revisions},
+		{"acknowledged", acknowledged}, {"linearizable", linearizable}, {"reads", reads}, {"revisions", revisions},
 		{"watch", watch}, {"equal", equal},
 	}
 	if !o.NoClaims {

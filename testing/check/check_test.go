@@ -82,6 +82,7 @@ func good(seed uint64) history.History {
 	s := &store{rev: 1, keys: map[string]history.KV{}}
 	rng := rand.New(rand.NewPCG(seed, 0))
 	put := func(key string) []history.Write { return []history.Write{{Key: key, Value: s.value()}} }
+	leases := []int64{}
 	for i := range 300 {
 		r, g := fmt.Sprintf("r%d", rng.IntN(2)), fmt.Sprintf("t%d", rng.IntN(2))
 		switch rng.IntN(10) {
@@ -103,7 +104,16 @@ func good(seed uint64) history.History {
 		case 6:
 			s.do(history.Op{Kind: history.StaleGet, Group: g})
 		case 7:
-			s.do(history.Op{Kind: history.LeasePut, Lease: int64(i), Writes: put(fmt.Sprintf("l/0/%d", i))})
+			s.do(history.Op{Kind: history.Grant, Lease: int64(i)})
+			key := fmt.Sprintf("l/0/%d", i)
+			s.do(history.Op{Kind: history.LeasePut, Lease: int64(i), Writes: put(key)})
+			if n := len(s.h.Ops); rng.IntN(4) == 0 {
+				s.apply([]history.Write{{Key: key, Delete: true}})
+				s.do(history.Op{Kind: history.Revoke, Lease: int64(i)})
+				s.h.Ops[n].Writes = []history.Write{{Key: key, Delete: true}} // as the workload notes it
+			} else {
+				leases = append(leases, int64(i))
+			}
 		case 8:
 			// Its answer never came. Half of them happened.
 			w := put(g + "/y")
@@ -138,6 +148,7 @@ func good(seed uint64) history.History {
 		}
 		s.h.Final.Members = append(s.h.Final.Members, history.Member{
 			Site: site, Keys: slices.Clone(live), Revision: s.rev, Members: []string{"a a voter", "b2 b voter"}, Hash: 7, Compact: 0, Disk: slices.Clone(s.disk),
+			Leases: slices.Clone(leases), DiskLeases: slices.Clone(leases),
 		})
 	}
 	return s.h
@@ -167,6 +178,13 @@ func TestGood(t *testing.T) {
 		h.Watches["b"] = slices.Concat(upTo(h.Watches["b"], 50), []history.Event{{Rev: 100, Compacted: true}}, from(h.Watches["b"], 100))
 		if r := Run(h, Options{}); verdicts(r)["watch"] != Violated || len(verdicts(r)) != 1 {
 			t.Errorf("seed %d, compacted although nobody compacts: %s", seed, r)
+		}
+		if r := Run(h, Options{Compaction: true}); verdicts(r)["watch"] != Violated {
+			t.Errorf("seed %d, a watch was told of a compaction that no member has made: %s", seed, r)
+		}
+		for i := range h.Final.Members {
+			m := &h.Final.Members[i]
+			m.Compact, m.DiskCompact = 100, 100
 		}
 		if r := Run(h, Options{Compaction: true}); !r.OK() {
 			t.Errorf("seed %d, compacted: %s", seed, r)
@@ -209,6 +227,13 @@ func is(kinds ...history.Kind) func(*history.Op) bool {
 	return func(o *history.Op) bool {
 		return slices.Contains(kinds, o.Kind) && o.Outcome == history.OK && o.Applied
 	}
+}
+
+// kept is the n-th write under a lease that nobody revoked.
+func kept(h *history.History, n int) history.Op {
+	return *find(h, n, func(o *history.Op) bool {
+		return o.Kind == history.LeasePut && !slices.ContainsFunc(h.Ops, func(p history.Op) bool { return p.Kind == history.Revoke && p.Lease == o.Lease })
+	})
 }
 
 func drop[T any](s *[]T, match func(T) bool) {
@@ -296,10 +321,36 @@ func TestBad(t *testing.T) {
 			o.Outcome, o.Error = history.Failed, "etcdserver: requested lease not found"
 		}},
 		{"acknowledged", Violated, "a key outlives its revoked lease", func(h *history.History) {
-			o := *find(h, 1, is(history.LeasePut))
+			o := kept(h, 1)
 			h.Ops = append(h.Ops, history.Op{Kind: history.Revoke, Lease: o.Lease, Outcome: history.OK, Revision: h.Final.HashRevision + 1,
 				Call: 1 << 40, Return: 1<<40 + 1, Writes: []history.Write{{Key: o.Writes[0].Key, Delete: true}}})
 		}},
+		{"acknowledged", Violated, "a lease is known by none of the places", func(h *history.History) {
+			id := kept(h, 1).Lease
+			for i := range h.Final.Members {
+				drop(&m(h, i).Leases, func(x int64) bool { return x == id })
+				drop(&m(h, i).DiskLeases, func(x int64) bool { return x == id })
+			}
+		}},
+		{"acknowledged", Violated, "a lease is missing on one disk", func(h *history.History) {
+			id := kept(h, 1).Lease
+			drop(&m(h, 1).DiskLeases, func(x int64) bool { return x == id })
+		}},
+		{"acknowledged", Violated, "a revoked lease is known", func(h *history.History) {
+			m(h, 0).Leases = append(m(h, 0).Leases, find(h, 0, is(history.Revoke)).Lease)
+		}},
+		{"acknowledged", Violated, "a revocation found no lease, and its key is there", func(h *history.History) {
+			o := kept(h, 1)
+			h.Ops = append(h.Ops, history.Op{Kind: history.Revoke, Lease: o.Lease, Outcome: history.Unknown, Error: "etcdserver: requested lease not found",
+				Call: 1 << 40, Return: 1<<40 + 1, Writes: []history.Write{{Key: o.Writes[0].Key, Delete: true}}})
+		}},
+		{"acknowledged", Violated, "a revocation was refused, and the key is gone", func(h *history.History) {
+			o := kept(h, 1)
+			h.Ops = append(h.Ops, history.Op{Kind: history.Revoke, Lease: o.Lease, Outcome: history.Failed, Error: "permission denied",
+				Call: 1 << 40, Return: 1<<40 + 1, Writes: []history.Write{{Key: o.Writes[0].Key, Delete: true}}})
+			drop(&h.Final.Linear, kvOf(o.Writes[0].Key))
+		}},
+		{"acknowledged", NotChecked, "nobody looked which leases there are", func(h *history.History) { m(h, 1).Leases = nil }},
 		{"acknowledged", NotChecked, "nobody looked", func(h *history.History) { h.Final = nil }},
 		{"acknowledged", NotChecked, "a disk was not read", func(h *history.History) { m(h, 1).Disk = nil }},
 		{"acknowledged", NotChecked, "only one member was looked at", func(h *history.History) { h.Final.Members = h.Final.Members[:1] }},
@@ -320,6 +371,7 @@ func TestBad(t *testing.T) {
 		}},
 		{"linearizable", Violated, "a read misses the last write", func(h *history.History) {
 			o := &h.Ops[len(h.Ops)-1]
+			o.Call, o.Return = o.Call+100, o.Return+100 // after it
 			o.Seen[0] = history.KV{Key: o.Seen[0].Key}
 		}},
 		{"linearizable", Violated, "a compare-and-swap won from an old value", func(h *history.History) {
@@ -357,6 +409,24 @@ func TestBad(t *testing.T) {
 				h.Ops[i].Group = ""
 			}
 		}},
+
+		{"reads", Violated, "a serializable read shows a value that was never there at its revision", func(h *history.History) {
+			o := find(h, 9, is(history.StaleGet))
+			o.Seen[1] = history.KV{Key: o.Seen[1].Key, Value: "0.0", Mod: o.Revision, Create: o.Revision, Version: 1}
+		}},
+		{"reads", Violated, "a serializable read misses a key that was there at its revision", func(h *history.History) {
+			o := find(h, 9, func(o *history.Op) bool { return o.Kind == history.StaleGet && o.Seen[0].Present() })
+			o.Seen[0] = history.KV{Key: o.Seen[0].Key}
+		}},
+		{"reads", Violated, "a read shows the right value with another version", func(h *history.History) {
+			find(h, 5, func(o *history.Op) bool { return o.Kind == history.Get && o.Seen[0].Present() }).Seen[0].Version++
+		}},
+		{"reads", Violated, "a member had a revision that is nowhere in the end", func(h *history.History) {
+			// It answered with writes of unknown outcome that were lost.
+			o := &h.Ops[len(h.Ops)-1]
+			o.Revision += 5
+		}},
+		{"reads", NotChecked, "no disk was read", func(h *history.History) { m(h, 0).Disk, m(h, 1).Disk = nil, nil }},
 
 		{"revisions", Violated, "two writes share a revision", func(h *history.History) {
 			find(h, 3, is(history.Unique)).Revision = find(h, 4, is(history.Unique)).Revision
@@ -404,6 +474,20 @@ func TestBad(t *testing.T) {
 		{"watch", Violated, "one goes on beyond what is on disk, with something that is not there", func(h *history.History) {
 			h.Watches["a"] = slices.Insert(h.Watches["a"], 31, history.Event{Rev: h.Watches["a"][30].Rev, Key: "u/x", Value: "x"})
 		}},
+		{"watch", Violated, "both show what is not on disk", func(h *history.History) {
+			for s, w := range h.Watches {
+				h.Watches[s] = slices.Insert(slices.Clone(w), 31, history.Event{Rev: w[30].Rev, Key: "u/x", Value: "x"})
+			}
+		}},
+		{"watch", Violated, "one shows more at its end than there is", func(h *history.History) {
+			w := h.Watches["a"]
+			h.Watches["a"] = append(w, history.Event{Rev: w[len(w)-1].Rev + 1, Key: "u/x", Value: "x"})
+		}},
+		{"watch", Violated, "both show more at their end than there is", func(h *history.History) {
+			for s, w := range h.Watches {
+				h.Watches[s] = append(w, history.Event{Rev: w[len(w)-1].Rev + 1, Key: "u/x", Value: "x"})
+			}
+		}},
 		{"watch", NotChecked, "there was one watch only", func(h *history.History) { delete(h.Watches, "b") }},
 		{"watch", Violated, "a watch that received nothing", func(h *history.History) { h.Watches["b"] = nil }},
 
@@ -411,6 +495,14 @@ func TestBad(t *testing.T) {
 		{"equal", Violated, "a key is at one member only", func(h *history.History) { drop(&m(h, 1).Keys, kvOf(key(h, 1))) }},
 		{"equal", Violated, "an old revision on disk differs", func(h *history.History) { m(h, 0).Disk[20].Value = "0.1" }},
 		{"equal", Violated, "an old revision is on one disk only", func(h *history.History) { m(h, 0).Disk = slices.Delete(m(h, 0).Disk, 20, 21) }},
+		{"equal", Violated, "a key is on both disks and at neither over the API", func(h *history.History) {
+			k := func(kv history.KV) bool { return kv.Key == "r0/v" }
+			drop(&m(h, 0).Keys, k)
+			drop(&m(h, 1).Keys, k)
+		}},
+		{"equal", Violated, "the linearizable read has a key more, of nobody's", func(h *history.History) {
+			h.Final.Linear = append(h.Final.Linear, history.KV{Key: "other", Value: "x", Mod: 5, Create: 5, Version: 1})
+		}},
 		{"equal", Violated, "a learner is left", func(h *history.History) {
 			for i := range h.Final.Members {
 				m(h, i).Members = append(m(h, i).Members, "c c learner")
@@ -453,6 +545,37 @@ func TestBad(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A condition on what only a serializable read has shown is a condition on a write of unknown outcome that happened.
+//
+// Rules: none (the harness).
+func TestConditionOnStale(t *testing.T) {
+	put := func(v string) []history.Write { return []history.Write{{Key: "r0/v", Value: v}} }
+	see := func(v string) []history.KV { return []history.KV{{Key: "r0/v", Value: v, Mod: 1}} }
+	ops := []history.Op{
+		{Kind: history.Put, Group: "r0", Outcome: history.Unknown, Call: 1, Writes: put("one")},
+		{Kind: history.StaleGet, Group: "r0", Outcome: history.OK, Call: 10, Return: 11, Seen: see("one")},
+		{Kind: history.CAS, Group: "r0", Outcome: history.Unknown, Call: 20, If: &history.Cond{Key: "r0/v", Value: "one"}, Writes: put("two")},
+		{Kind: history.Get, Group: "r0", Outcome: history.OK, Applied: true, Call: 30, Return: 31, Seen: see("two")},
+	}
+	for i := range ops {
+		ops[i].ID, ops[i].Client = i, i
+	}
+	if v := verdicts(Run(history.History{Ops: ops}, Options{}))["linearizable"]; v != "" {
+		t.Errorf("a history that is right: %s", v)
+	}
+	ops[2].If.Value = "three" // which nobody wrote
+	if v := verdicts(Run(history.History{Ops: ops}, Options{}))["linearizable"]; v != Violated {
+		t.Errorf("a condition that never held: %q", v)
+	}
+	// The same after a delete of unknown outcome.
+	ops[0] = history.Op{Client: 0, Kind: history.Put, Group: "r0", Outcome: history.OK, Applied: true, Call: 1, Return: 2, Writes: put("one"), Seen: []history.KV{{Key: "r0/v"}}}
+	ops[1] = history.Op{ID: 1, Client: 1, Kind: history.Delete, Group: "r0", Outcome: history.Unknown, Call: 10, Writes: []history.Write{{Key: "r0/v", Delete: true}}}
+	ops[2].If = &history.Cond{Key: "r0/v", Absent: true}
+	if v := verdicts(Run(history.History{Ops: ops}, Options{}))["linearizable"]; v != "" {
+		t.Errorf("a history that is right, with a delete: %s", v)
 	}
 }
 

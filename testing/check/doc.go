@@ -4,14 +4,19 @@
 //
 //	acknowledged   every write that etcd acknowledged is there, at its revision and with its value: in a
 //	               linearizable read, in each member's own data over the API, in each member's database on
-//	               disk; what is there was written by somebody; leases that were granted are known
+//	               disk; what is there was written by somebody; leases that were granted are known to
+//	               both members and on both disks, and those that were revoked are not
 //	linearizable   registers and groups of keys, by porcupine, each group by itself
+//	reads          whatever an answer showed, of serializable reads too, was there at its revision, as both
+//	               disks have it: the same value, revision and version; no answer has a revision that is
+//	               nowhere in the end
 //	revisions      whoever asks after a write was acknowledged gets a higher revision for a write, no
 //	               lower one for a read; no two writes share one; a member's own never go back
 //	watch          each site's stream is in order and without a gap to the end, both are equal, and they
-//	               show what was acknowledged and what is on disk
+//	               show what was acknowledged and what is on disk, all of it and nothing else
 //	equal          both members are voters, of the same list; key spaces hash equal at one
-//	               revision, are equal over the API, and on disk revision by revision
+//	               revision, are equal over the API, to a linearizable read and to what is on disk, and
+//	               on disk revision by revision
 //	record         the record's generations are the claims that the agents' traces show, each by the
 //	               member that the trace says
 //

@@ -92,7 +92,8 @@ func keysOf(ops []*history.Op) (keys []string, ok bool) {
 
 // possible are the operations for porcupine. Every operation that was answered says what it saw, of all keys that
 // it wrote, so one without an answer whose values nobody saw can be put at the end of any order, or left out: it decides
-// nothing and is left out. One whose value was seen took effect before the first answer that showed it.
+// nothing and is left out. One whose value was seen took effect before the first answer that showed it. A condition shows a value
+// as well: its client has it from a serializable read.
 func possible(ops []*history.Op) (out []porcupine.Operation, answered int) {
 	shown := map[string]int64{}  // value → first answer that shows it
 	absent := map[string]int64{} // key → last answer that shows that it is absent
@@ -106,6 +107,15 @@ func possible(ops []*history.Op) (out []porcupine.Operation, answered int) {
 			} else if at, ok := shown[kv.Value]; !ok || o.Return < at {
 				shown[kv.Value] = o.Return
 			}
+		}
+	}
+	for _, o := range ops {
+		if c := o.If; c == nil {
+			continue
+		} else if c.Absent {
+			absent[c.Key] = math.MaxInt64
+		} else if _, ok := shown[c.Value]; !ok {
+			shown[c.Value] = math.MaxInt64
 		}
 	}
 	for _, o := range ops {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -57,6 +58,25 @@ func watch(r *Result, h history.History, opt Options) {
 		return
 	}
 	for _, m := range h.Final.Members {
+		onDisk := map[int64]map[string]history.Change{}
+		for _, c := range m.Disk {
+			if onDisk[c.Rev] == nil {
+				onDisk[c.Rev] = map[string]history.Change{}
+			}
+			onDisk[c.Rev][c.Key] = c
+		}
+		for _, s := range sites {
+			for rev, es := range streams[s].at {
+				if rev <= m.DiskCompact || len(m.Disk) == 0 {
+					continue
+				}
+				for _, e := range es {
+					if c, ok := onDisk[rev][e.Key]; !ok || e.Value != c.Value || e.Delete != c.Delete {
+						r.bad("the watch of %s shows %s at revision %d, and the disk of %s does not", s, e.Key, rev, m.Site)
+					}
+				}
+			}
+		}
 		for _, c := range m.Disk {
 			if c.Rev <= m.DiskCompact || c.Rev > newest {
 				continue
@@ -102,11 +122,21 @@ func (s *stream) find(rev int64, key string) (history.Event, bool) {
 // something, and the first one of an empty etcd's life is 2.
 func follow(r *Result, h history.History, site string, newest int64, opt Options) *stream {
 	events := h.Watches[site]
+	compacted := int64(math.MaxInt64) // not more than this
+	if h.Final != nil {
+		compacted = 0
+		for _, m := range h.Final.Members {
+			compacted = max(compacted, m.Compact, m.DiskCompact)
+		}
+	}
 	s := &stream{at: map[int64][]history.Event{}, last: 1}
 	for _, e := range events {
 		if e.Compacted {
 			if !opt.Compaction {
 				r.bad("the watch of %s was told that what follows revision %d is compacted, and nobody compacts here", site, s.last)
+			}
+			if e.Rev > compacted {
+				r.bad("the watch of %s was told that what is below %d is compacted; the members have compacted at %d", site, e.Rev, compacted)
 			}
 			if e.Rev > s.last+1 {
 				s.holes = append(s.holes, [2]int64{s.last + 1, e.Rev})
@@ -176,7 +206,18 @@ func equal(r *Result, h history.History, _ Options) {
 	case a.Hash != b.Hash:
 		r.bad("at revision %d the key spaces hash to %x and %x", h.Final.HashRevision, a.Hash, b.Hash)
 	}
-	compare(r, "over the API", a.Keys, b.Keys, func(kv history.KV) string { return kv.Key })
+	name := func(kv history.KV) string { return kv.Key }
+	compare(r, "the linearizable read and "+a.Site+"'s own data", h.Final.Linear, a.Keys, name)
+	for _, m := range []*history.Member{a, b} {
+		if v := versionsOf(m); len(m.Disk) == 0 || h.Final.HashRevision == 0 {
+			continue // it was said
+		} else if v.compact > h.Final.HashRevision {
+			r.missing("the disk of %s is compacted at %d, and what it held at %d is not known", m.Site, v.compact, h.Final.HashRevision)
+		} else {
+			compare(r, "the API and the disk of "+m.Site, m.Keys, v.live(h.Final.HashRevision), name)
+		}
+	}
+	compare(r, "over the API", a.Keys, b.Keys, name)
 	from, to := max(a.DiskCompact, b.DiskCompact), h.Final.HashRevision
 	cut := func(cs []history.Change) (out []history.Change) {
 		for _, c := range cs {
@@ -199,14 +240,14 @@ func compare[T comparable](r *Result, where string, a, b []T, name func(T) strin
 		r.Checked++
 		n := name(x)
 		if y, ok := mb[n]; !ok {
-			r.bad("%s: %s is at the first member only", where, n)
+			r.bad("%s: %s is at the first one only", where, n)
 		} else if x != y {
 			r.bad("%s: %s differs: %.200v, %.200v", where, n, fmt.Sprint(x), fmt.Sprint(y))
 		}
 		delete(mb, n)
 	}
 	for _, n := range slices.Sorted(maps.Keys(mb)) {
-		r.bad("%s: %s is at the second member only", where, n)
+		r.bad("%s: %s is at the second one only", where, n)
 	}
 }
 

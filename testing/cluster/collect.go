@@ -45,7 +45,7 @@ func (c *Cluster) Collect(ctx context.Context) (*history.Final, error) {
 	for i := range f.Members {
 		m := &f.Members[i]
 		var err error
-		m.Disk, m.DiskCompact, err = readDatabase(filepath.Join(c.Site(m.Site).DataDir, "member", "snap", "db"))
+		m.Disk, m.DiskLeases, m.DiskCompact, err = readDatabase(filepath.Join(c.Site(m.Site).DataDir, "member", "snap", "db"))
 		if err != nil {
 			errs = append(errs, fmt.Errorf("read the database of %s: %w", m.Site, err))
 		}
@@ -89,7 +89,18 @@ func (c *Cluster) overAPI(ctx context.Context, f *history.Final) error {
 		return fmt.Errorf("linearizable read: %w", err)
 	}
 	for _, name := range lab.Sites {
-		m := history.Member{Site: name}
+		m := history.Member{Site: name, Leases: []int64{}}
+		// Whatever was acknowledged is applied at this member then; leases have no revision to wait for.
+		if _, err := clients[name].Get(ctx, "\x00"); err != nil {
+			return fmt.Errorf("linearizable read at %s: %w", name, err)
+		}
+		known, err := clients[name].Leases(ctx)
+		if err != nil {
+			return fmt.Errorf("leases of %s: %w", name, err)
+		}
+		for _, l := range known.Leases {
+			m.Leases = append(m.Leases, int64(l.ID))
+		}
 		// The member's own data, at the revision of the linearizable read.
 		for {
 			own, _, revision, err := everything(ctx, clients[name], f.HashRevision, clientv3.WithSerializable())

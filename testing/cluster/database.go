@@ -12,19 +12,31 @@ import (
 	"twok/testing/history"
 )
 
-// readDatabase reads every revision that a member's database holds, and the revision that it was
+// readDatabase reads every revision that a member's database holds, the leases (never nil), and the revision that it was
 // compacted at. etcd must not run on it. A key of etcd's bucket "key" is the revision, '_', the place
-// within it, each 8 bytes, and 't' if it is a delete.
-func readDatabase(path string) (all []history.Change, compact int64, err error) {
+// within it, each 8 bytes, and 't' if it is a delete. One
+// of "lease" is its ID, 8 bytes.
+func readDatabase(path string) (all []history.Change, leases []int64, compact int64, err error) {
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true, Timeout: 5 * time.Second})
 	if err != nil {
-		return nil, 0, fmt.Errorf("open %s: %w", path, err)
+		return nil, nil, 0, fmt.Errorf("open %s: %w", path, err)
 	}
 	defer db.Close()
 	err = db.View(func(tx *bbolt.Tx) error {
-		meta, keys := tx.Bucket([]byte("meta")), tx.Bucket([]byte("key"))
-		if meta == nil || keys == nil {
-			return fmt.Errorf("%s has no bucket \"key\" or \"meta\"", path)
+		meta, keys, granted := tx.Bucket([]byte("meta")), tx.Bucket([]byte("key")), tx.Bucket([]byte("lease"))
+		if meta == nil || keys == nil || granted == nil {
+			return fmt.Errorf("%s has no bucket \"key\", \"meta\" or \"lease\"", path)
+		}
+		leases = []int64{}
+		err := granted.ForEach(func(k, _ []byte) error {
+			if len(k) != 8 {
+				return fmt.Errorf("%s: the key %x is no lease", path, k)
+			}
+			leases = append(leases, int64(binary.BigEndian.Uint64(k)))
+			return nil
+		})
+		if err != nil {
+			return err
 		}
 		if v := meta.Get([]byte("finishedCompactRev")); len(v) >= 8 {
 			compact = int64(binary.BigEndian.Uint64(v))
@@ -44,5 +56,5 @@ func readDatabase(path string) (all []history.Change, compact int64, err error) 
 			return nil
 		})
 	})
-	return all, compact, err
+	return all, leases, compact, err
 }

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"testing"
 
 	"go.etcd.io/bbolt"
@@ -44,6 +45,13 @@ func TestReadDatabase(t *testing.T) {
 			if err != nil {
 				return err
 			}
+			leases, err := tx.CreateBucketIfNotExists([]byte("lease"))
+			if err != nil {
+				return err
+			}
+			if err := leases.Put(binary.BigEndian.AppendUint64(nil, 0x1122334455667788), []byte("whatever")); err != nil {
+				return err
+			}
 			return f(meta, key)
 		})
 		if err != nil {
@@ -69,22 +77,22 @@ func TestReadDatabase(t *testing.T) {
 		}
 		return nil
 	})
-	got, compact, err := readDatabase(path)
+	got, leases, compact, err := readDatabase(path)
 	want := []history.Change{{Rev: 5, Key: "k", Value: "v", Create: 5, Version: 1}, {Rev: 6, Sub: 1, Key: "k", Delete: true}}
-	if err != nil || compact != 4 || !reflect.DeepEqual(got, want) {
-		t.Errorf("%+v, compacted at %d, %v", got, compact, err)
+	if err != nil || compact != 4 || !slices.Equal(leases, []int64{0x1122334455667788}) || !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, leases %x, compacted at %d, %v", got, leases, compact, err)
 	}
 	write(func(_, key *bbolt.Bucket) error { return key.Put([]byte("x"), []byte("y")) })
-	if _, _, err := readDatabase(path); err == nil {
+	if _, _, _, err := readDatabase(path); err == nil {
 		t.Error("a key that is no revision was read")
 	}
-	if _, _, err := readDatabase(path + ".none"); err == nil {
+	if _, _, _, err := readDatabase(path + ".none"); err == nil {
 		t.Error("a missing database was read")
 	}
 	if err := os.WriteFile(path, make([]byte, 8192), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := readDatabase(path); err == nil {
+	if _, _, _, err := readDatabase(path); err == nil {
 		t.Error("a file of zeros was read")
 	}
 }

@@ -147,10 +147,12 @@ type Member struct {
 	Members  []string `json:"members"`  // "ID name voter" or "… learner"
 	Hash     uint32   `json:"hash"`     // of the key space at HashRevision
 	Compact  int64    `json:"compact"`  // as the hash says
+	Leases   []int64  `json:"leases"`   // that it knows; nil: it was not asked
 
 	// From its database, after it ended.
 	Disk        []Change `json:"disk"`
 	DiskCompact int64    `json:"disk_compact"`
+	DiskLeases  []int64  `json:"disk_leases"` // nil: they were not read
 }
 
 // Claim is a claim that an agent's trace shows.
