@@ -132,6 +132,43 @@ func forceClauses(none, led, lone Obs, lacks Event, mine, theirs arbiter.Record)
 	voidOrder.WholeGeneration, voidOrder.WholeMembers = 4, [2]uint64{idA, idB}
 	add("fenced, a void order: read", Fenced, nil, readOf(voidOrder))
 
+	// Its own claim, and perhaps not appended.
+	undone := func(edits ...func(s *State)) func(s *State) {
+		return fenced(append([]func(s *State){func(s *State) { s.Rec, s.Mine = begun, own }}, edits...)...)
+	}
+	led4 := edited(begun, func(r *arbiter.Record) { r.Confirmed = arbiter.Position{Index: 102, Term: 4<<32 + 1} })
+	add("fenced, begun: a tick", Fenced, undone(), tickOf(away))
+	add("fenced, begun: refused a short while ago", Fenced, undone(func(s *State) { s.PreWait = 5 }), tickOf(away))
+	add("fenced, begun: led since", Fenced, undone(func(s *State) { s.Rec = led4 }), tickOf(away))
+	add("fenced, begun: another one's", Fenced, undone(func(s *State) { s.Mine.Nonces[0] = "other" }), tickOf(away))
+	add("fenced, begun: read, overridden before", Fenced, undone(), readOf(begun))
+	add("fenced, begun: read, led since", Fenced, undone(), readOf(led4))
+	for _, x := range []struct {
+		name string
+		edit func(s *State)
+	}{{"", nil}, {", held", heldBy}} {
+		add("section: begun"+x.name+", disk full", Deciding, with(begun, func(s *State) {
+			if x.edit != nil {
+				x.edit(s)
+			}
+		}), data(old, DiskFull))
+		add("section: not appended, an older record by now"+x.name, Appending, with(order, sec, func(s *State) {
+			s.Seen = 5 // the claim's own
+			if x.edit != nil {
+				x.edit(s)
+			}
+		}), Event{Kind: Appended, Outcome: Failed})
+	}
+	sample := func(term uint64) Event {
+		return Event{Kind: Sampled, Outcome: Done, Position: arbiter.Position{Index: 110, Term: term}}
+	}
+	add("sampled: in the claim's term", Alone, with(begun), sample(4<<32))
+	add("sampled: below the claim's term", Alone, with(begun), sample(4<<32-1))
+	add("sampled: below the claim's term, refused a short while ago", Alone, with(begun, func(s *State) { s.PreWait = 5 }), sample(4<<32-1))
+	add("sampled: below the claim's term, the memory is lost", Alone, with(begun, func(s *State) { s.Mine = Own{} }), sample(4<<32-1))
+	add("sampled: below the claim's term, led since", Alone, with(led4), sample(4<<32-1))
+	add("sampled: an order by now", Alone, with(order), sample(7))
+
 	// Leading alone.
 	add("alone, named: ordered", Alone, func(s *State) { s.TokKnown = true }, readOf(order))
 	add("alone, named: by a void order", Alone, func(s *State) { s.NoteAge = 30 }, readOf(voidOrder))

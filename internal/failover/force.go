@@ -32,11 +32,13 @@ func Ordered(rec arbiter.Record, self uint64) bool {
 
 // forced says whether this member is the one that the forced claim of the record names, and its data do not hold that
 // claim's append yet, or hold its entries without their commit: then a removed member's own addition is not in force. (A member that
-// is removed after it led is removed: nobody ordered another claim.) A token of this generation, applied or not, says that the pair
+// is removed after it led is removed: nobody ordered another claim.) One that confirmed has led by it (P10): if its data lack
+// the append now, they were rolled back, and nobody ordered that. A token of this generation, applied or not, says that the pair
 // was whole under the order: then it is void.
 func forced(rec arbiter.Record, d Data) bool {
 	return d.Member != 0 && rec.Survivor.ID == d.Member && pending(rec) &&
-		(rec.Fork.Index == 0 || d.Last.Term < rec.Fork.Term || (!d.Confs.Self && d.Committed() < rec.Fork.Index)) &&
+		(rec.Fork.Index == 0 || rec.Confirmed.Index == 0 &&
+			(d.Last.Term < rec.Fork.Term || (!d.Confs.Self && d.Committed() < rec.Fork.Index))) &&
 		!holdsToken(rec, d)
 }
 

@@ -151,6 +151,12 @@ func TestForced(t *testing.T) {
 		{"no generation is left", func(r *arbiter.Record, d *Data) { r.Generation = maxForced }, 0, RecordGarbage},
 		{"the last generation", func(r *arbiter.Record, d *Data) { r.Generation = maxForced - 1 }, 0, None},
 
+		// Carried out, the member led by it (P10), and its disk was rolled back since: nobody ordered that.
+		{"led, and rolled back behind the append", func(r *arbiter.Record, _ *Data) {
+			r.Fork, r.ClaimEnd = arbiter.Position{Index: 101, Term: 6 << 32}, arbiter.Position{Index: 100, Term: 5}
+			r.Confirmed = arbiter.Position{Index: 200, Term: 6<<32 + 1}
+		}, 0, RolledBack},
+
 		// Not this member's order: the rules as ever.
 		{"for somebody else", func(r *arbiter.Record, _ *Data) { r.Survivor.ID = idB }, 0, NamedOther},
 		{"appended", func(r *arbiter.Record, d *Data) {

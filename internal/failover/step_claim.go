@@ -92,6 +92,14 @@ func (m *machine) unborn(self uint64) bool {
 	return pending(s.Rec) && self != 0 && s.Rec.Survivor.ID != self && s.Mine.RecordID == s.Rec.ID && s.Mine.made(s.Rec.ClaimNonce)
 }
 
+// unfinished says whether this member's forced claim may have been left without its append: nobody has led by it.
+func (m *machine) unfinished() bool {
+	return m.appointed() && m.s.Rec.Fork.Index != 0 && m.s.Rec.Confirmed.Index == 0
+}
+
+// again: it is surely this agent's own.
+func (m *machine) again() bool { return m.unfinished() && m.s.Mine.made(m.s.Rec.ClaimNonce) }
+
 // carryOut stops etcd for an operator's forced claim. Nobody leads: there is nothing to wait
 // for, and no matter whether etcd runs.
 func (m *machine) carryOut() bool {
@@ -412,7 +420,7 @@ func (m *machine) giveUp(why Reason) {
 	s.StopWait = min(wait, s.P.MaxRun)
 	s.StopLevel, s.Refused = min(s.StopLevel+1, 16), why
 	s.NewID = 0
-	if m.ordered() {
+	if s.Order || s.Held || m.ordered() {
 		s.PreWait = s.StopWait // it counts while etcd is down, too
 	}
 	s.Order = false

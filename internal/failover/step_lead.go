@@ -308,6 +308,12 @@ func (m *machine) sampled() {
 	if m.e.Outcome != Done || s.Phase != Alone || rec.Survivor.ID != m.self() || s.old() {
 		return
 	}
+	if m.ordered() || m.unfinished() && m.e.Position.Term < rec.Fork.Term {
+		// An order came meanwhile; or the agent ended, or something failed, between the swap and the append: it leads as it did
+		// before, in a term that its history had. The claim is made anew (P18).
+		m.carryOut()
+		return
+	}
 	if m.e.Position.Index < rec.Confirmed.Index {
 		// Sampled after the record was read, and only this survivor confirms: what
 		// it once had applied is gone (P10).
@@ -345,10 +351,10 @@ func (m *machine) fenced() {
 		m.do(Action{Kind: Stop})
 	}
 	m.poll(s.P.RecordBusy)
-	if m.ordered() && s.Locked && s.Site == NoAction && s.PreWait == 0 && m.barred() == None {
-		// An operator's forced claim names this member after all (P18).
+	if (m.ordered() || m.again()) && s.Locked && s.Site == NoAction && s.PreWait == 0 && m.barred() == None {
+		// An operator's forced claim names this member after all (P18), or its own one failed.
+		s.Order = m.ordered()
 		m.enter(Deciding)
-		s.Order = true
 		s.Fresh = m.do(Action{Kind: ReadRecord})
 		return
 	}
@@ -363,7 +369,7 @@ func (m *machine) fencedRecord() {
 		return
 	}
 	switch {
-	case m.ordered(): // with the next tick
+	case m.ordered(), m.again(): // with the next tick
 	case s.Rec.Survivor.ID != 0 && s.Rec.Survivor.ID != m.claimer():
 		// Also after a clone or a rollback: somebody else leads by now.
 		if s.Fence != Overridden {

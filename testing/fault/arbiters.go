@@ -12,7 +12,7 @@ var signalled = []string{"serve", "s3", "etcd"}
 func arbiters() []Fault {
 	return []Fault{
 		{
-			Name: "store-kill", About: "the arbiter is killed and started again while both members live, and while they are cut apart", Rows: []string{"F37"}, Roles: []string{Pair},
+			Name: "store-kill", About: "the arbiter is killed and started again while both members live, and while they are cut apart", Rows: []string{"F37"}, Claims: 1, Roles: []string{Pair},
 			Run: func(ctx context.Context, s *Stage) error {
 				kill := func(context.Context) error { s.Note("SIGKILL of the arbiter"); return s.KillArbiter() }
 				start := func(ctx context.Context) error { s.Note("start the arbiter"); return s.StartArbiter(ctx) }
@@ -23,7 +23,7 @@ func arbiters() []Fault {
 			},
 		},
 		{
-			Name: "store-failing", About: "the arbiter is killed again and again while a claim is due", Roles: []string{Pair},
+			Name: "store-failing", About: "the arbiter is killed again and again while a claim is due", Claims: 1, Roles: []string{Pair},
 			Run: func(ctx context.Context, s *Stage) error {
 				if err := s.CutLink(); err != nil {
 					return err
@@ -44,7 +44,7 @@ func arbiters() []Fault {
 			},
 		},
 		{
-			Name: "store-slow", About: "the arbiter answers late: it is frozen most of the time, from before the cut to after the return", Roles: []string{Pair},
+			Name: "store-slow", About: "the arbiter answers late: it is frozen most of the time, from before the cut to after the return", Claims: 1, Roles: []string{Pair},
 			Needs: Needs{Arbiters: signalled},
 			Run: func(ctx context.Context, s *Stage) error {
 				s.Note("the arbiter is slow")

@@ -72,7 +72,7 @@ func disks() []Fault {
 			},
 		},
 		{
-			Name: "disk-full-claim", About: "the target's disk is full when it would have to claim: it does not, and nobody writes until there is room", Rows: []string{"F31"}, Roles: both,
+			Name: "disk-full-claim", About: "the target's disk is full when it would have to claim: it does not, and nobody writes until there is room", Rows: []string{"F31"}, Claims: 1, Roles: both,
 			Needs: Needs{Namespaces: true}, Prepare: small,
 			Run: func(ctx context.Context, s *Stage) error {
 				// Full and alone at once: first alone would be a race with its claim.
@@ -85,7 +85,7 @@ func disks() []Fault {
 			},
 		},
 		{
-			Name: "slow-fsync", About: "each fdatasync of the target's etcd takes long, before, during and after a cut", Roles: both,
+			Name: "slow-fsync", About: "each fdatasync of the target's etcd takes long, before, during and after a cut", Claims: 1, Roles: both,
 			Needs: Needs{Strace: true},
 			Run: func(ctx context.Context, s *Stage) error {
 				slow, stop := context.WithCancel(ctx)

@@ -30,6 +30,11 @@ type Fault struct {
 	Prepare func(*cluster.Options)
 	// Large makes some of the clients' values longer than a packet that passes network.Large.
 	Large bool
+	// Claims is how many claims have to be won, at least, as the agents' traces show it: fewer, and the fault was not in force. 0: it
+	// may pass without one, and something else shows that it was.
+	Claims int
+	// Random: its cuts may meet nobody. Every other one fails if a cut dropped no packet.
+	Random bool
 	// Compacts says that a watch may miss what was compacted.
 	Compacts bool
 	// Breaks is the assumption that the fault breaks on purpose ("A1"), empty for every other one: what is lost then is lost by that, not
@@ -67,6 +72,14 @@ func All() []Fault {
 		all = append(all, part...)
 	}
 	return all
+}
+
+// Shown is an error if so few claims were won that the fault cannot have been in force.
+func (f Fault) Shown(claims int) error {
+	if claims < f.Claims {
+		return fmt.Errorf("%d claims were won, and %s takes %d at least: this showed nothing", claims, f.Name, f.Claims)
+	}
+	return nil
 }
 
 // do runs steps until one fails.

@@ -1,15 +1,19 @@
 package fault
 
 import (
+	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"twok/internal/lab"
 	"twok/testing/cluster"
+	"twok/testing/history"
 )
 
 // The catalogue: names are unique and can stand in a test's name, every fault says what it is, can
@@ -59,6 +63,56 @@ func TestCatalogue(t *testing.T) {
 				t.Errorf("%s: no mode %q", f.Name, m)
 			}
 		}
+	}
+}
+
+// A fault that may pass without a claim shows in another way that it was in force: by what a cut has dropped, by who was killed, by a
+// silence, by a log.
+//
+// Rules: none (the harness).
+func TestShown(t *testing.T) {
+	without := []string{"cut-large", "loss", "flap", "cut-unclaimed", "etcd-kill", "etcd-term", "etcd-hiccup", "both-down", "chaos", "disk-full", "F4", "F33"}
+	for _, f := range All() {
+		if free := slices.Contains(without, f.Name); free != (f.Claims == 0) {
+			t.Errorf("%s takes %d claims", f.Name, f.Claims)
+		}
+		if f.Random != (f.Name == "chaos") {
+			t.Errorf("%s is random: %t", f.Name, f.Random)
+		}
+		if f.Claims > 0 && f.Shown(f.Claims-1) == nil || f.Shown(f.Claims) != nil {
+			t.Errorf("%s, which takes %d claims: %v, %v", f.Name, f.Claims, f.Shown(f.Claims-1), f.Shown(f.Claims))
+		}
+	}
+}
+
+// Two sites have to ask for the same generation.
+//
+// Rules: F2.
+func TestContested(t *testing.T) {
+	a2, b2, b3 := history.Claim{Site: "a", Generation: 2, Won: true}, history.Claim{Site: "b", Generation: 2}, history.Claim{Site: "b", Generation: 3}
+	if contested([]history.Claim{a2, a2, b3}) || !contested([]history.Claim{a2, b3, b2}) {
+		t.Error("two sites that ask for one generation, or for two, or one that asks twice")
+	}
+}
+
+// A signal that meets no process is an error, but SIGCONT, for what was frozen may have been killed.
+//
+// Rules: none (the harness).
+func TestSend(t *testing.T) {
+	gone := exec.Command("true")
+	if err := gone.Run(); err != nil {
+		t.Fatal(err)
+	}
+	for _, pid := range []int{0, gone.Process.Pid} {
+		if err := send("etcd", "a", pid, syscall.SIGSTOP); !errors.Is(err, syscall.ESRCH) {
+			t.Errorf("SIGSTOP to process %d: %v", pid, err)
+		}
+		if err := send("etcd", "a", pid, syscall.SIGCONT); err != nil {
+			t.Errorf("SIGCONT to process %d: %v", pid, err)
+		}
+	}
+	if err := send("agent", "a", os.Getpid(), syscall.SIGCONT); err != nil {
+		t.Error(err)
 	}
 }
 

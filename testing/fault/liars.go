@@ -21,13 +21,13 @@ const oneRegister = "the model's register is linearizable"
 func liars() []Fault {
 	return []Fault{
 		{
-			Name: "store-lies-probe", About: "the store ignores conditions: the probe refuses it, the pair says so, cut apart nobody writes; with a right store it arms", Rows: []string{"F28"}, Roles: []string{Pair},
+			Name: "store-lies-probe", About: "the store ignores conditions: the probe refuses it, the pair says so, cut apart nobody writes; with a right store it arms", Rows: []string{"F28"}, Claims: 1, Roles: []string{Pair},
 			Needs:   lying,
 			Prepare: func(o *cluster.Options) { o.Lies, o.Lie, o.Unarmed = true, cluster.Ignores, true },
 			Run:     refusedStore,
 		},
 		{
-			Name: "store-lies-swaps", About: "the store passes its probe, and takes both members' claims of one generation", Roles: []string{Pair},
+			Name: "store-lies-swaps", About: "the store passes its probe, and takes both members' claims of one generation", Claims: 1, Roles: []string{Pair},
 			Needs: lying, Breaks: "A1", Untraced: oneRegister,
 			Prepare: func(o *cluster.Options) {
 				o.Lies = true
@@ -36,19 +36,19 @@ func liars() []Fault {
 			Run: bothWin,
 		},
 		{
-			Name: "store-lies-split", About: "the store passes its probe, then each site has a record of its own, as in a store whose replication broke: both survive", Roles: []string{Pair},
+			Name: "store-lies-split", About: "the store passes its probe, then each site has a record of its own, as in a store whose replication broke: both survive", Claims: 1, Roles: []string{Pair},
 			Needs: lying, Breaks: "A1", Untraced: oneRegister,
 			Prepare: func(o *cluster.Options) { o.Lies = true },
 			Run:     splitStore,
 		},
 		{
-			Name: "store-lies-rollback", About: "the store passes its probe; the record of before the claim is restored while the survivor leads alone, and the loser reads that", Roles: []string{Pair},
+			Name: "store-lies-rollback", About: "the store passes its probe; the record of before the claim is restored while the survivor leads alone, and the loser reads that", Claims: 1, Roles: []string{Pair},
 			Needs: lying, Breaks: "A1", Untraced: oneRegister,
 			Prepare: func(o *cluster.Options) { o.Lies = true },
 			Run:     rolledBack,
 		},
 		{
-			Name: "store-lies-stale", About: "the store passes its probe; the loser reads the record of before the claim, but swaps are judged rightly", Roles: []string{Pair},
+			Name: "store-lies-stale", About: "the store passes its probe; the loser reads the record of before the claim, but swaps are judged rightly", Claims: 1, Roles: []string{Pair},
 			Needs: lying, Breaks: "A1", Holds: true, Untraced: oneRegister,
 			Prepare: func(o *cluster.Options) { o.Lies = true },
 			Run:     staleReads,

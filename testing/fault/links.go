@@ -12,13 +12,13 @@ import (
 func links() []Fault {
 	return []Fault{
 		{
-			Name: "cut-both", About: "the members are cut apart, both reach the arbiter", Rows: []string{"F2"}, Roles: []string{Pair},
+			Name: "cut-both", About: "the members are cut apart, both reach the arbiter", Rows: []string{"F2"}, Claims: 1, Roles: []string{Pair},
 			Run: func(ctx context.Context, s *Stage) error {
 				return do(ctx, now(s.CutLink), s.Resumes, now(s.HealLink))
 			},
 		},
 		{
-			Name: "cut-one-way", About: "what is sent to the target is lost, what it sends arrives", Rows: []string{"F34"}, Roles: both,
+			Name: "cut-one-way", About: "what is sent to the target is lost, what it sends arrives", Rows: []string{"F34"}, Claims: 1, Roles: both,
 			Run: func(ctx context.Context, s *Stage) error {
 				s.Note("cut towards %s", s.Target)
 				if err := s.Cut(network.Rule{From: s.Other(), To: s.Target, Kind: network.All}); err != nil {
@@ -29,7 +29,7 @@ func links() []Fault {
 		},
 		{
 			Name: "cut-new", About: "no new connection between the members, established ones live on; then the target's etcd restarts and finds nobody",
-			Roles: both, Needs: Needs{Namespaces: true},
+			Claims: 1, Roles: both, Needs: Needs{Namespaces: true},
 			Run: func(ctx context.Context, s *Stage) error {
 				s.Note("no new connections between the members")
 				if err := s.Cut(network.Both("a", "b", network.NewConns)...); err != nil {
@@ -90,7 +90,7 @@ func links() []Fault {
 			},
 		},
 		{
-			Name: "cut-twice", About: "cut and healed, and cut again while the loser is on its way back", Roles: []string{Pair},
+			Name: "cut-twice", About: "cut and healed, and cut again while the loser is on its way back", Claims: 1, Roles: []string{Pair},
 			Run: func(ctx context.Context, s *Stage) error {
 				for range 3 {
 					err := do(ctx, now(s.CutLink), s.Resumes, now(s.HealLink),
@@ -105,14 +105,14 @@ func links() []Fault {
 			},
 		},
 		{
-			Name: "isolated", About: "the target is cut off from everybody, the other one has the arbiter", Rows: []string{"F32"}, Roles: both,
+			Name: "isolated", About: "the target is cut off from everybody, the other one has the arbiter", Rows: []string{"F32"}, Claims: 1, Roles: both,
 			Run: func(ctx context.Context, s *Stage) error {
 				return do(ctx, func(context.Context) error { return s.CutArbiter(s.Target) }, now(s.CutLink), s.Resumes,
 					func(ctx context.Context) error { return s.Survives(ctx, s.Other()) }, now(s.HealAll))
 			},
 		},
 		{
-			Name: "arbiter-gone", About: "both are cut from the arbiter and write on; cut apart as well, nobody writes; then one of them reaches it", Rows: []string{"F37"}, Roles: both,
+			Name: "arbiter-gone", About: "both are cut from the arbiter and write on; cut apart as well, nobody writes; then one of them reaches it", Rows: []string{"F37"}, Claims: 1, Roles: both,
 			Run: func(ctx context.Context, s *Stage) error {
 				return do(ctx, func(context.Context) error { return s.CutArbiter(lab.Sites[:]...) },
 					func(ctx context.Context) error { return s.Writes(ctx, 200) }, now(s.CutLink),

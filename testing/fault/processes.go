@@ -10,33 +10,49 @@ import (
 	"twok/internal/lab"
 )
 
-// signalEtcd sends a signal to whatever etcd runs at a site now. None, or one that just ended, is no error.
+// signalEtcd sends a signal to the etcd of a site. None there is an error, but for SIGCONT.
 func (s *Stage) signalEtcd(site string, sig syscall.Signal) error {
 	pid, err := s.Site(site).EtcdPID()
-	if err != nil || pid == 0 {
+	if err != nil {
 		return err
 	}
-	if err := syscall.Kill(pid, sig); err != nil && !errors.Is(err, syscall.ESRCH) {
-		return fmt.Errorf("send %s to the etcd of %s: %w", sig, site, err)
-	}
-	return nil
+	return send("etcd", site, pid, sig)
 }
 
+// signalAgent is signalEtcd of the agent.
 func (s *Stage) signalAgent(site string, sig syscall.Signal) error {
-	pid := s.Site(site).AgentPID()
-	if pid == 0 {
-		return nil
+	return send("agent", site, s.Site(site).AgentPID(), sig)
+}
+
+func send(what, site string, pid int, sig syscall.Signal) error {
+	err := syscall.ESRCH
+	if pid != 0 {
+		var ok bool
+		kerr := syscall.Kill(pid, sig)
+		if err, ok = kerr.(syscall.Errno); !ok {
+			return kerr
+		}
 	}
-	if err := syscall.Kill(pid, sig); err != nil && !errors.Is(err, syscall.ESRCH) {
-		return fmt.Errorf("send %s to the agent of %s: %w", sig, site, err)
+	if err == syscall.ESRCH && sig == syscall.SIGCONT {
+		return nil // what was frozen may have been killed since
 	}
-	return nil
+	return fmt.Errorf("send %s to the %s of %s: %w", sig, what, site, err)
+}
+
+// killEtcd kills the etcd of a site and says whether there was one.
+func (s *Stage) killEtcd(site string) (hit bool, err error) {
+	pid, err := s.Site(site).EtcdPID()
+	if err != nil {
+		return false, err
+	}
+	s.Note("SIGKILL of the etcd of %s, process %d", site, pid)
+	return pid != 0, s.Site(site).KillEtcd()
 }
 
 func processes() []Fault {
 	return []Fault{
 		{
-			Name: "site-loss", About: "everything at the target is killed at once, and comes back", Roles: both,
+			Name: "site-loss", About: "everything at the target is killed at once, and comes back", Claims: 1, Roles: both,
 			Run: func(ctx context.Context, s *Stage) error {
 				return do(ctx, func(context.Context) error { return s.Kill(s.Target) }, s.Resumes, func(context.Context) error { return s.Up(s.Target) })
 			},
@@ -44,13 +60,18 @@ func processes() []Fault {
 		{
 			Name: "etcd-kill", About: "the target's etcd is killed some times at random moments; whoever runs it starts it again", Rows: []string{"F10"}, Roles: both,
 			Run: func(ctx context.Context, s *Stage) error {
+				hits := 0
 				for range 3 {
-					s.Note("SIGKILL of the etcd of %s", s.Target)
-					if err := do(ctx, now(s.Site(s.Target).KillEtcd), func(ctx context.Context) error {
-						return s.Wait(ctx, s.Between(10*time.Millisecond, 1500*time.Millisecond))
-					}); err != nil {
+					hit, err := s.killEtcd(s.Target)
+					if hit {
+						hits++
+					}
+					if err := errors.Join(err, s.Wait(ctx, s.Between(10*time.Millisecond, 1500*time.Millisecond))); err != nil {
 						return err
 					}
+				}
+				if hits == 0 {
+					return fmt.Errorf("no etcd ran at %s: this showed nothing", s.Target)
 				}
 				return s.Resumes(ctx)
 			},
@@ -59,11 +80,11 @@ func processes() []Fault {
 			Name: "etcd-term", About: "the target's etcd is asked to end; whoever runs it starts it again", Rows: []string{"F15"}, Roles: both,
 			Run: func(ctx context.Context, s *Stage) error {
 				s.Note("SIGTERM to the etcd of %s", s.Target)
-				return do(ctx, now(s.Site(s.Target).StopEtcd), s.Resumes)
+				return do(ctx, func(context.Context) error { return s.Running(s.Target) }, now(s.Site(s.Target).StopEtcd), s.Resumes)
 			},
 		},
 		{
-			Name: "etcd-freeze", About: "the target's etcd is frozen until the other one has survived", Rows: []string{"F13"}, Roles: both,
+			Name: "etcd-freeze", About: "the target's etcd is frozen until the other one has survived", Rows: []string{"F13"}, Claims: 1, Roles: both,
 			Run: func(ctx context.Context, s *Stage) error {
 				s.Note("SIGSTOP to the etcd of %s", s.Target)
 				return do(ctx, func(context.Context) error { return s.signalEtcd(s.Target, syscall.SIGSTOP) },
@@ -74,9 +95,18 @@ func processes() []Fault {
 		{
 			Name: "etcd-hiccup", About: "the target's etcd is frozen for short, again and again", Roles: both,
 			Run: func(ctx context.Context, s *Stage) error {
+				hits := 0
 				for range 5 {
 					s.Note("SIGSTOP to the etcd of %s", s.Target)
-					if err := do(ctx, func(context.Context) error { return s.signalEtcd(s.Target, syscall.SIGSTOP) },
+					if err := do(ctx, func(context.Context) error {
+						err := s.signalEtcd(s.Target, syscall.SIGSTOP)
+						if errors.Is(err, syscall.ESRCH) {
+							s.Note("there is none")
+							return nil // its agent had ended it
+						}
+						hits++
+						return err
+					},
 						func(ctx context.Context) error {
 							return s.Wait(ctx, s.Between(50*time.Millisecond, 1200*time.Millisecond))
 						},
@@ -85,11 +115,14 @@ func processes() []Fault {
 						return err
 					}
 				}
+				if hits == 0 {
+					return fmt.Errorf("no etcd ran at %s: this showed nothing", s.Target)
+				}
 				return s.Resumes(ctx)
 			},
 		},
 		{
-			Name: "site-freeze", About: "everything at the target is frozen while the other one survives, as a virtual machine is, and goes on", Rows: []string{"F26"}, Roles: both,
+			Name: "site-freeze", About: "everything at the target is frozen while the other one survives, as a virtual machine is, and goes on", Rows: []string{"F26"}, Claims: 1, Roles: both,
 			Run: func(ctx context.Context, s *Stage) error {
 				s.Note("SIGSTOP of everything at %s", s.Target)
 				signal := func(sig syscall.Signal) func(context.Context) error {
@@ -102,7 +135,7 @@ func processes() []Fault {
 			},
 		},
 		{
-			Name: "agent-kill", About: "the target's agent is killed, and the members are cut apart: the other one survives", Rows: []string{"F8"}, Roles: both,
+			Name: "agent-kill", About: "the target's agent is killed, and the members are cut apart: the other one survives", Rows: []string{"F8"}, Claims: 1, Roles: both,
 			Run: func(ctx context.Context, s *Stage) error {
 				s.Note("SIGKILL of the agent of %s", s.Target)
 				s.Site(s.Target).KillAgent()
@@ -111,18 +144,20 @@ func processes() []Fault {
 			},
 		},
 		{
-			Name: "agent-term", About: "the target's agent is asked to end, and the members are cut apart", Roles: both,
+			Name: "agent-term", About: "the target's agent is asked to end, and the members are cut apart", Claims: 1, Roles: both,
 			Run: func(ctx context.Context, s *Stage) error {
 				s.Note("SIGTERM to the agent of %s", s.Target)
 				s.Site(s.Target).StopAgent()
-				return do(ctx, now(s.CutLink), s.Resumes, func(context.Context) error { return s.Up(s.Target) }, now(s.HealLink))
+				return do(ctx, now(s.CutLink), s.Resumes, func(ctx context.Context) error { return s.Survives(ctx, s.Other()) },
+					func(context.Context) error { return s.Up(s.Target) }, now(s.HealLink))
 			},
 		},
 		{
-			Name: "agent-freeze", About: "the target's agent is frozen during a cut, and goes on after the other one has survived", Roles: both,
+			Name: "agent-freeze", About: "the target's agent is frozen during a cut, and goes on after the other one has survived", Claims: 1, Roles: both,
 			Run: func(ctx context.Context, s *Stage) error {
 				s.Note("SIGSTOP to the agent of %s", s.Target)
 				return do(ctx, func(context.Context) error { return s.signalAgent(s.Target, syscall.SIGSTOP) }, now(s.CutLink), s.Resumes,
+					func(ctx context.Context) error { return s.Survives(ctx, s.Other()) },
 					func(context.Context) error { s.Note("SIGCONT"); return s.signalAgent(s.Target, syscall.SIGCONT) },
 					func(ctx context.Context) error { return s.Wait(ctx, s.Between(0, time.Second)) }, now(s.HealLink))
 			},
@@ -136,7 +171,7 @@ func processes() []Fault {
 			},
 		},
 		{
-			Name: "both-down-one-back", About: "both sites are lost at once, under load, and only the target comes back: it holds all that was acknowledged, and survives", Rows: []string{"F22", "F32"}, Roles: both,
+			Name: "both-down-one-back", About: "both sites are lost at once, under load, and only the target comes back: it holds all that was acknowledged, and survives", Rows: []string{"F22", "F32"}, Claims: 1, Roles: both,
 			Run: func(ctx context.Context, s *Stage) error {
 				return do(ctx, s.killBoth, func(context.Context) error { return s.Up(s.Target) }, s.Resumes,
 					func(ctx context.Context) error { return s.Survives(ctx, s.Target) },
@@ -144,7 +179,7 @@ func processes() []Fault {
 			},
 		},
 		{
-			Name: "both-down-apart", About: "both sites are lost at once and boot together, cut apart: one of them survives", Rows: []string{"F1", "F32"}, Roles: []string{Pair},
+			Name: "both-down-apart", About: "both sites are lost at once and boot together, cut apart: one of them survives", Rows: []string{"F1", "F32"}, Claims: 1, Roles: []string{Pair},
 			Run: func(ctx context.Context, s *Stage) error {
 				return do(ctx, s.killBoth, now(s.CutLink), func(context.Context) error {
 					return errors.Join(s.Up(lab.Sites[0]), s.Up(lab.Sites[1]))
@@ -152,7 +187,7 @@ func processes() []Fault {
 			},
 		},
 		{
-			Name: "survivor-loss", About: "the survivor is lost while alone: nobody writes until it is back", Rows: []string{"F3", "F5"}, Roles: both,
+			Name: "survivor-loss", About: "the survivor is lost while alone: nobody writes until it is back", Rows: []string{"F3", "F5"}, Claims: 1, Roles: both,
 			Run: func(ctx context.Context, s *Stage) error { // the target is the loser
 				return do(ctx, func(context.Context) error { return s.Kill(s.Target) }, s.Resumes, s.Confirmed,
 					func(context.Context) error { return s.Kill(s.Other()) }, func(context.Context) error { return s.Up(s.Target) },
@@ -163,7 +198,7 @@ func processes() []Fault {
 			},
 		},
 		{
-			Name: "survivor-restart", About: "the survivor restarts before the loser is back, first without its agent, and leads alone", Rows: []string{"F5"}, Roles: both,
+			Name: "survivor-restart", About: "the survivor restarts before the loser is back, first without its agent, and leads alone", Rows: []string{"F5"}, Claims: 1, Roles: both,
 			Needs: Needs{Modes: []string{"signal"}},
 			Run: func(ctx context.Context, s *Stage) error {
 				return do(ctx, func(context.Context) error { return s.Kill(s.Target) }, s.Resumes, s.Confirmed,
@@ -172,7 +207,7 @@ func processes() []Fault {
 			},
 		},
 		{
-			Name: "chaos", About: "some faults in a row, at random moments, before the one before is over", Rows: []string{"F19"}, Roles: []string{Pair},
+			Name: "chaos", About: "some faults in a row, at random moments, before the one before is over", Rows: []string{"F19"}, Roles: []string{Pair}, Random: true,
 			Run: chaos,
 		},
 	}
@@ -180,6 +215,9 @@ func processes() []Fault {
 
 // killBoth ends both sites, one as soon after the other as can be.
 func (s *Stage) killBoth(context.Context) error {
+	if err := s.Running(lab.Sites[:]...); err != nil {
+		return err
+	}
 	s.Note("SIGKILL of everything at both sites")
 	errs := make(chan error, 2)
 	for _, site := range lab.Sites {
@@ -208,8 +246,7 @@ func chaos(ctx context.Context, s *Stage) error {
 			s.Note("SIGKILL of the agent of %s", site)
 			s.Site(site).KillAgent()
 		case 7:
-			s.Note("SIGKILL of the etcd of %s", site)
-			err = s.Site(site).KillEtcd()
+			_, err = s.killEtcd(site)
 		case 8:
 			err = s.Up(site)
 		}

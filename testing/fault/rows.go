@@ -14,7 +14,7 @@ import (
 
 	"twok/internal/agent"
 	"twok/internal/lab"
-	"twok/testing/cluster"
+	"twok/testing/history"
 )
 
 // rows are what went wrong elsewhere (docs/scenarios.md) and is not among the other faults.
@@ -29,15 +29,18 @@ func rows() []Fault {
 	}
 	return []Fault{
 		{
-			Name: "F2", About: "no head start: both go for the claim at the same moment", Rows: []string{"F2"}, Roles: []string{Pair},
-			Prepare: func(o *cluster.Options) { o.AgentFlags = append(o.AgentFlags, "--head-start", "1ms") },
-			Run:     func(ctx context.Context, s *Stage) error { return failover(ctx, s) },
+			Name: "F2", About: "both go for the claim at the same moment: held until both have read their data, then let go", Rows: []string{"F2"}, Claims: 1, Roles: []string{Pair},
+			Needs: Needs{Failpoints: true},
+			Run:   bothClaim,
 		},
 		{
 			Name: "F4", About: "both agents are asked to end at once: membership and generation stay", Rows: []string{"F4"}, Roles: []string{Pair},
 			Run: func(ctx context.Context, s *Stage) error {
 				before, err := s.Record(ctx)
 				if err != nil {
+					return err
+				}
+				if err := s.Running(lab.Sites[:]...); err != nil {
 					return err
 				}
 				s.Note("SIGTERM to both agents")
@@ -58,7 +61,7 @@ func rows() []Fault {
 			},
 		},
 		{
-			Name: "F7", About: "the target's agent dies when its learner is added and it does not know the ID, and again when that leftover is removed", Rows: []string{"F6", "F7"}, Roles: both,
+			Name: "F7", About: "the target's agent dies when its learner is added and it does not know the ID, and again when that leftover is removed", Rows: []string{"F6", "F7"}, Claims: 1, Roles: both,
 			Needs: Needs{Failpoints: true},
 			Run: func(ctx context.Context, s *Stage) error {
 				died := func(ctx context.Context) error {
@@ -79,7 +82,7 @@ func rows() []Fault {
 			},
 		},
 		{
-			Name: "F8", About: "both agents are killed and started in any order while the target returns", Rows: []string{"F8", "F19"}, Roles: both,
+			Name: "F8", About: "both agents are killed and started in any order while the target returns", Rows: []string{"F8", "F19"}, Claims: 1, Roles: both,
 			Run: func(ctx context.Context, s *Stage) error {
 				if err := lost(ctx, s); err != nil {
 					return err
@@ -105,7 +108,7 @@ func rows() []Fault {
 			},
 		},
 		{
-			Name: "F9", About: "what the agents remember is deleted, while whole, of the survivor and of the loser", Rows: []string{"F9"}, Roles: both,
+			Name: "F9", About: "what the agents remember is deleted, while whole, of the survivor and of the loser", Rows: []string{"F9"}, Claims: 1, Roles: both,
 			Run: func(ctx context.Context, s *Stage) error {
 				forget := func(site string) error {
 					s.Note("the agent of %s forgets", site)
@@ -129,7 +132,7 @@ func rows() []Fault {
 			},
 		},
 		{
-			Name: "F18", About: "the target comes back while the arbiter is not there yet, and waits", Rows: []string{"F18", "F37"}, Roles: both,
+			Name: "F18", About: "the target comes back while the arbiter is not there yet, and waits", Rows: []string{"F18", "F37"}, Claims: 1, Roles: both,
 			Run: func(ctx context.Context, s *Stage) error {
 				return do(ctx, func(ctx context.Context) error { return lost(ctx, s) }, s.Confirmed,
 					func(context.Context) error { return s.CutArbiter(lab.Sites[:]...) }, func(context.Context) error { return s.Up(s.Target) },
@@ -138,7 +141,7 @@ func rows() []Fault {
 			},
 		},
 		{
-			Name: "F20", About: "the target's WAL is damaged while it is down: its data are set aside, whole, and it returns from an empty log", Rows: []string{"F20", "F23"}, Roles: both,
+			Name: "F20", About: "the target's WAL is damaged while it is down: its data are set aside, whole, and it returns from an empty log", Rows: []string{"F20", "F23"}, Claims: 1, Roles: both,
 			Run: func(ctx context.Context, s *Stage) error {
 				if err := lost(ctx, s); err != nil {
 					return err
@@ -166,7 +169,7 @@ func rows() []Fault {
 			},
 		},
 		{
-			Name: "F21", About: "a learner of somebody else is there when the pair is cut apart: the survivor removes it with the loser", Rows: []string{"F21"}, Roles: []string{Pair}, Users: true,
+			Name: "F21", About: "a learner of somebody else is there when the pair is cut apart: the survivor removes it with the loser", Rows: []string{"F21"}, Claims: 1, Roles: []string{Pair}, Users: true,
 			Run: func(ctx context.Context, s *Stage) error {
 				s.Note("a learner of somebody else is added")
 				return do(ctx, func(ctx context.Context) error {
@@ -181,7 +184,7 @@ func rows() []Fault {
 			},
 		},
 		{
-			Name: "F23", About: "the target's data are wiped while it is down: it returns with nothing, under a new ID", Rows: []string{"F23"}, Roles: both,
+			Name: "F23", About: "the target's data are wiped while it is down: it returns with nothing, under a new ID", Rows: []string{"F23"}, Claims: 1, Roles: both,
 			Run: func(ctx context.Context, s *Stage) error {
 				if err := do(ctx, func(ctx context.Context) error { return lost(ctx, s) }, s.Confirmed); err != nil {
 					return err
@@ -223,6 +226,64 @@ func rows() []Fault {
 			},
 		},
 	}
+}
+
+// bothClaim cuts the link until both sites have asked for one generation: who is later may see the other one's in the record before.
+func bothClaim(ctx context.Context, s *Stage) error {
+	const tries = 5
+	for range tries {
+		var gates []string
+		for _, site := range lab.Sites {
+			gate := s.Gate()
+			gates = append(gates, gate)
+			if err := s.Failpoint(site, pauseAt("agent/read-data/after", gate)); err != nil {
+				return err
+			}
+		}
+		if _, err := s.Whole(ctx); err != nil {
+			return err
+		}
+		if err := s.CutLink(); err != nil {
+			return err
+		}
+		for _, gate := range gates {
+			if err := s.Reached(ctx, gate); err != nil {
+				return err
+			}
+		}
+		s.Note("both are about to ask for the claim")
+		errs := make(chan error, len(gates))
+		for _, gate := range gates {
+			go func() { errs <- os.WriteFile(gate, nil, 0o600) }()
+		}
+		if err := errors.Join(<-errs, <-errs); err != nil {
+			return err
+		}
+		if err := do(ctx, s.Resumes, now(s.HealLink)); err != nil {
+			return err
+		}
+		claims, err := s.Claims()
+		if err != nil {
+			return err
+		}
+		if contested(claims) {
+			s.Note("both sites asked for one generation")
+			return nil
+		}
+	}
+	return fmt.Errorf("in %d cuts never both sites asked for one generation: this showed nothing", tries)
+}
+
+// contested says whether two sites asked for one generation.
+func contested(claims []history.Claim) bool {
+	by := map[uint64]string{}
+	for _, c := range claims {
+		if site, ok := by[c.Generation]; ok && site != c.Site {
+			return true
+		}
+		by[c.Generation] = c.Site
+	}
+	return false
 }
 
 // spoil flips a byte in the middle of what the newest segment of a WAL holds, and returns all segments as they are then.

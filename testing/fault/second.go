@@ -27,17 +27,17 @@ const (
 func second() []Fault {
 	return []Fault{
 		{
-			Name: "mixed-versions", About: "site b has the minor version below: lost, it cannot return to the newer survivor and says so; upgraded, it returns", Roles: []string{Pair},
+			Name: "mixed-versions", About: "site b has the minor version below: lost, it cannot return to the newer survivor and says so; upgraded, it returns", Claims: 1, Roles: []string{Pair},
 			Needs:   Needs{Minors: []string{"3.6", "3.7"}},
 			Prepare: func(o *cluster.Options) { o.MinorOf = map[string]string{"b": below(o.Minor)} },
 			Run:     mixed,
 		},
 		{
-			Name: "many", About: "1,000 watches and 10,000 leases through a failover and a return", Roles: both,
+			Name: "many", About: "1,000 watches and 10,000 leases through a failover and a return", Claims: 1, Roles: both,
 			Run: many,
 		},
 		{
-			Name: "wal-dir", About: "etcd has --wal-dir: both agents say so and do not arm, cut apart nobody writes; the log moved into the data directory, the pair arms", Roles: []string{Pair},
+			Name: "wal-dir", About: "etcd has --wal-dir: both agents say so and do not arm, cut apart nobody writes; the log moved into the data directory, the pair arms", Claims: 1, Roles: []string{Pair},
 			Prepare: func(o *cluster.Options) {
 				o.Unarmed = true
 				o.SiteEtcdFlags = map[string][]string{}
@@ -48,7 +48,7 @@ func second() []Fault {
 			Run: walDir,
 		},
 		{
-			Name: "big", About: "a database of 1 GB: the target returns by log, and then with nothing, by a snapshot", Roles: both, Slow: true,
+			Name: "big", About: "a database of 1 GB: the target returns by log, and then with nothing, by a snapshot", Claims: 2, Roles: both, Slow: true,
 			Prepare: func(o *cluster.Options) {
 				// The log is purged as it grows, as a large database's is.
 				o.EtcdFlags = append(o.EtcdFlags, "--quota-backend-bytes", "8589934592", "--snapshot-count", "200")

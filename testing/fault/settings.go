@@ -22,7 +22,7 @@ func failover(ctx context.Context, s *Stage) error {
 func settings() []Fault {
 	return []Fault{
 		{
-			Name: "tls", About: "certificates on all ports: a cut, then the loss of the target", Roles: both,
+			Name: "tls", About: "certificates on all ports: a cut, then the loss of the target", Claims: 2, Roles: both,
 			Prepare: func(o *cluster.Options) { o.TLS = true },
 			Run: func(ctx context.Context, s *Stage) error {
 				return do(ctx, func(ctx context.Context) error { return failover(ctx, s) },
@@ -31,12 +31,12 @@ func settings() []Fault {
 			},
 		},
 		{
-			Name: "auth", About: "authentication is on, by certificate: a cut", Rows: []string{"F25"}, Roles: []string{Pair},
+			Name: "auth", About: "authentication is on, by certificate: a cut", Rows: []string{"F25"}, Claims: 1, Roles: []string{Pair},
 			Prepare: func(o *cluster.Options) { o.TLS, o.Auth = true, true },
 			Run:     func(ctx context.Context, s *Stage) error { return failover(ctx, s) },
 		},
 		{
-			Name: "rotation", About: "the certificates are replaced: no role and no generation changes; then a cut", Rows: []string{"F12"}, Roles: []string{Pair},
+			Name: "rotation", About: "the certificates are replaced: no role and no generation changes; then a cut", Rows: []string{"F12"}, Claims: 1, Roles: []string{Pair},
 			Prepare: func(o *cluster.Options) { o.TLS = true },
 			Run: func(ctx context.Context, s *Stage) error {
 				before, err := s.Record(ctx)
@@ -49,6 +49,11 @@ func settings() []Fault {
 				if err != nil {
 					return err
 				}
+				for _, site := range lab.Sites {
+					if err := s.Serves(ctx, site); err != nil {
+						return fmt.Errorf("the rotation: %w", err)
+					}
+				}
 				after, err := s.Whole(ctx)
 				if err != nil {
 					return err
@@ -60,12 +65,12 @@ func settings() []Fault {
 			},
 		},
 		{
-			Name: "snapshot", About: "the survivor writes so much that the loser returns by a snapshot", Rows: []string{"F24", "F27"}, Roles: []string{Pair},
+			Name: "snapshot", About: "the survivor writes so much that the loser returns by a snapshot", Rows: []string{"F24", "F27"}, Claims: 1, Roles: []string{Pair},
 			Prepare: func(o *cluster.Options) { o.EtcdFlags = append(o.EtcdFlags, "--snapshot-count", "500") },
 			Run:     snapshot,
 		},
 		{
-			Name: "snapshot-often", About: "a snapshot every 50 entries, through two failovers", Rows: []string{"F21"}, Roles: both,
+			Name: "snapshot-often", About: "a snapshot every 50 entries, through two failovers", Rows: []string{"F21"}, Claims: 2, Roles: both,
 			Prepare: func(o *cluster.Options) { o.EtcdFlags = append(o.EtcdFlags, "--snapshot-count", "50") },
 			Run: func(ctx context.Context, s *Stage) error {
 				return do(ctx, func(ctx context.Context) error { return failover(ctx, s) },
@@ -74,7 +79,7 @@ func settings() []Fault {
 			},
 		},
 		{
-			Name: "compaction", About: "etcd compacts and defragments all the time, through a failover and a return", Roles: both, Compacts: true,
+			Name: "compaction", About: "etcd compacts and defragments all the time, through a failover and a return", Claims: 2, Roles: both, Compacts: true,
 			Run: func(ctx context.Context, s *Stage) error {
 				busy, stop := context.WithCancel(ctx)
 				ended := make(chan int, 1)

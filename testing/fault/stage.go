@@ -101,18 +101,37 @@ func (s *Stage) Resumes(ctx context.Context) error {
 	return s.Writes(ctx, 80)
 }
 
-// Silence waits for d. A write that began in it and was acknowledged is an error: nobody may write.
+// tries is how many writes must have been tried in a silence.
+const tries = 5
+
+// Silence waits for d, and longer until some writes have been tried. One that began in it and was acknowledged is an error: nobody may
+// write.
 func (s *Stage) Silence(ctx context.Context, what string, d time.Duration) error {
 	since := s.Rec.Now()
 	if err := s.Wait(ctx, d); err != nil {
 		return err
 	}
-	n, _ := s.Rec.Count(func(o *history.Op) bool { return o.Call > since && o.Wrote() })
-	if n > 0 {
-		return fmt.Errorf("%s: %d writes were acknowledged, and nobody may write", what, n)
+	for {
+		tried := 0
+		n, more := s.Rec.Count(func(o *history.Op) bool {
+			if o.Call > since && len(o.Writes) > 0 && o.Return > 0 {
+				tried++
+			}
+			return o.Call > since && o.Wrote()
+		})
+		if n > 0 {
+			return fmt.Errorf("%s: %d writes were acknowledged, and nobody may write", what, n)
+		}
+		if tried >= tries {
+			s.Note("%s: nobody writes, %d tried", what, tried)
+			return nil
+		}
+		select {
+		case <-more:
+		case <-ctx.Done():
+			return fmt.Errorf("%s: only %d writes were tried: %w", what, tried, ctx.Err())
+		}
 	}
-	s.Note("%s: nobody writes", what)
-	return nil
 }
 
 // Wait waits for d.

@@ -50,12 +50,43 @@ func TestSilence(t *testing.T) {
 				end = call(s, "a")
 			}
 			end(c.out)
+			for range tries {
+				call(s, "b")(history.Unknown)
+			}
 		}()
 		err := s.Silence(t.Context(), c.name, 200*time.Millisecond)
 		<-done
 		if (err != nil) != c.bad {
 			t.Errorf("%s: %v", c.name, err)
 		}
+	}
+}
+
+// In a silence in which nobody tries to write, nothing is silent: it goes on.
+//
+// Rules: none (the harness).
+func TestSilenceOfNobody(t *testing.T) {
+	s := stage()
+	call(s, "a") // without an answer
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := s.Silence(ctx, "nobody", time.Millisecond); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("nobody tried: %v", err)
+	}
+	result := make(chan error, 1)
+	go func() { result <- s.Silence(t.Context(), "late", time.Millisecond) }()
+	time.Sleep(50 * time.Millisecond)
+	for range tries {
+		call(s, "a")(history.Unknown)
+	}
+	if err := <-result; err != nil {
+		t.Error(err)
+	}
+	go func() { result <- s.Silence(t.Context(), "late", time.Millisecond) }()
+	time.Sleep(50 * time.Millisecond)
+	call(s, "a")(history.OK)
+	if err := <-result; err == nil {
+		t.Error("a write that was acknowledged while the silence went on")
 	}
 }
 

@@ -31,7 +31,7 @@ func steps() (all []Fault) {
 		for point := range strings.FieldsSeq(part.list) {
 			name, _, _ := strings.Cut(strings.TrimPrefix(point, "agent/"), "@")
 			f := Fault{
-				Name: "step-" + part.name + "-" + strings.ReplaceAll(name, "/", "-"), Roles: both, Needs: Needs{Failpoints: true}, Rows: []string{"F19"},
+				Name: "step-" + part.name + "-" + strings.ReplaceAll(name, "/", "-"), Roles: both, Claims: 1, Needs: Needs{Failpoints: true}, Rows: []string{"F19"},
 				About: "of " + part.name + ", at " + point + ": the agent, its etcd or the site is killed, ended or frozen",
 				Run:   func(ctx context.Context, s *Stage) error { return part.run(ctx, s, point) },
 			}

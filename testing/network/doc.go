@@ -19,6 +19,8 @@
 //  1. Sites reach each other only through the router.
 //  2. Set replaces all rules in one transaction of nftables. When it returned, no packet that
 //     a rule forbids passes any more; connections that are established are not spared, but by NewConns.
-//  3. Nothing of this package touches the network of the machine.
-//  4. Where namespaces are not allowed, Enter is an error that wraps [ErrNotAllowed].
+//  3. Dropped counts what each rule stopped, so that a cut that met nobody can be told from one that did. What is
+//     dropped in the moment in which rules are replaced may be missing in it.
+//  4. Nothing of this package touches the network of the machine.
+//  5. Where namespaces are not allowed, Enter is an error that wraps [ErrNotAllowed].
 package network

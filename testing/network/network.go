@@ -32,13 +32,14 @@ type Network struct {
 	home int // the router's namespace
 	ns   map[string]int
 
-	mu    sync.Mutex
-	rules []Rule
+	mu      sync.Mutex
+	rules   []Rule
+	dropped map[Rule]uint64 // packets, by rules of before
 }
 
 // New makes the sites. The program must be inside (Enter).
 func New(ctx context.Context, cfg Config) (n *Network, err error) {
-	n = &Network{cfg: cfg, ns: map[string]int{}, home: -1}
+	n = &Network{cfg: cfg, ns: map[string]int{}, home: -1, dropped: map[Rule]uint64{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("make the network: %w", err), n.Close())

@@ -178,6 +178,23 @@ func TestRules(t *testing.T) {
 			if _, to, err := n.Bytes("b"); err != nil || to < 3000 {
 				t.Errorf("%d bytes to b: %v", to, err)
 			}
+			dropped, err := n.Dropped()
+			if err != nil {
+				t.Fatal(err)
+			}
+			ab := network.Rule{From: "a", To: "b"}
+			for _, ab.Kind = range []network.Kind{network.All, network.NewConns, network.Large, network.Loss} {
+				if dropped[ab] == 0 {
+					t.Errorf("rule %v dropped nothing", ab)
+				}
+			}
+			idle := network.Rule{From: "a", To: "arbiter", Kind: network.All}
+			if n, ok := dropped[idle]; !ok || n != 0 {
+				t.Errorf("rule %v, which nobody met, dropped %d packets (%t)", idle, n, ok)
+			}
+			if _, ok := dropped[network.Rule{From: "arbiter", To: "b", Kind: network.All}]; ok {
+				t.Error("a rule that never was in force is counted")
+			}
 			if err := n.Set(network.Rule{From: "a", To: "c", Kind: network.All}); err == nil {
 				t.Error("a rule for a site that is not there was taken")
 			}

@@ -1,9 +1,14 @@
 package network
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"maps"
+	"os/exec"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -81,9 +86,66 @@ func (n *Network) set(rules []Rule) error {
 		fmt.Fprintf(&b, "  iifname %q oifname %q %scounter drop\n", link(r.From), link(r.To), m)
 	}
 	b.WriteString(" }\n}\n")
+	before, err := n.count()
+	if err != nil {
+		return err
+	}
 	if err := run(context.Background(), b.String(), "nft", "-f", "-"); err != nil {
 		return fmt.Errorf("set the rules %v: %w", rules, err)
 	}
+	for i, r := range n.rules {
+		n.dropped[r] += before[i]
+	}
 	n.rules = slices.Clone(rules)
+	for _, r := range rules {
+		n.dropped[r] += 0 // it was in force
+	}
 	return nil
+}
+
+// Dropped is how many packets each rule has dropped, of all rules that ever were in force.
+func (n *Network) Dropped() (map[Rule]uint64, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	now, err := n.count()
+	if err != nil {
+		return nil, err
+	}
+	all := maps.Clone(n.dropped)
+	for i, r := range n.rules {
+		all[r] += now[i]
+	}
+	return all, nil
+}
+
+// count is how many packets the rules of now have dropped, in their order. It holds n.mu.
+func (n *Network) count() ([]uint64, error) {
+	if len(n.rules) == 0 {
+		return nil, nil
+	}
+	var stderr bytes.Buffer
+	cmd := exec.Command("nft", "list", "chain", "inet", "twok", "forward")
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("count what the rules %v have dropped: %w: %s", n.rules, err, bytes.TrimSpace(stderr.Bytes()))
+	}
+	return droppedPackets(string(out), len(n.rules))
+}
+
+var drops = regexp.MustCompile(`(?m)counter packets ([0-9]+) bytes [0-9]+ drop$`)
+
+// droppedPackets reads the counters of nft's list, of which there must be so many.
+func droppedPackets(listing string, want int) (out []uint64, err error) {
+	for _, m := range drops.FindAllStringSubmatch(listing, -1) {
+		x, err := strconv.ParseUint(m[1], 10, 64)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, x)
+	}
+	if len(out) != want {
+		return nil, fmt.Errorf("nft lists %d rules that drop, not %d: %s", len(out), want, listing)
+	}
+	return out, nil
 }

@@ -178,6 +178,7 @@ func (p *play) run(ctx context.Context) error {
 		}
 		if played == nil {
 			p.r.Trace = p.traced()
+			played = f.Shown(p.r.Claims)
 		}
 	}
 	p.load.StopWatches()
@@ -219,6 +220,11 @@ func (p *play) play(ctx context.Context, s *fault.Stage) (err error) {
 		return fmt.Errorf("%s: %w", p.cell.Fault.Name, err)
 	}
 	p.note("the fault is over")
+	if !p.cell.Fault.Random {
+		if err := s.Idle(); err != nil {
+			return fmt.Errorf("%s: %w", p.cell.Fault.Name, err)
+		}
+	}
 	if _, err := s.Whole(ctx); err != nil {
 		return err
 	}
