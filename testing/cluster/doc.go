@@ -10,5 +10,6 @@
 //  3. Collect reads the members over the API while they serve, ends them in order, and reads their
 //     databases from disk without etcd's code.
 //  4. A store that lies (Liar) counts each answer that an honest one cannot give.
-//  5. After Close nothing runs and nothing is mounted. The directory stays.
+//  5. Idle says which cut has met nobody.
+//  6. After Close nothing runs and nothing is mounted. The directory stays.
 package cluster

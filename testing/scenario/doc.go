@@ -7,7 +7,7 @@
 //	start → whole → clients write at both sites → the fault, until it is undone → whole →
 //	writes at both sites → clients stop → API, disks, record and traces are read → checks
 //
-// A cell is green if its fault did what it says, the pair became whole again, every
+// A cell is green if its fault was in force and did what it says, the pair became whole again, every
 // check was made and found nothing, and the explorer's model explains the agents' traces, or does not
 // know the fault, or was not found to within the limit; the last two are counted.
 //
