@@ -92,9 +92,9 @@ func (m *machine) unborn(self uint64) bool {
 	return pending(s.Rec) && self != 0 && s.Rec.Survivor.ID != self && s.Mine.RecordID == s.Rec.ID && s.Mine.made(s.Rec.ClaimNonce)
 }
 
-// unfinished says whether this member's forced claim may have been left without its append: nobody has led by it.
+// unfinished says whether the record's forced claim of this member may have been left without its append: nobody has led by it.
 func (m *machine) unfinished() bool {
-	return m.appointed() && m.s.Rec.Fork.Index != 0 && m.s.Rec.Confirmed.Index == 0
+	return m.appointed() && m.s.Rec.Confirmed.Index == 0
 }
 
 // again: it is surely this agent's own.
