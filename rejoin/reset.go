@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -96,10 +98,11 @@ func Reset(lg *zap.Logger, dataDir string, md walsurgery.Metadata, why string) (
 // prepared directory that was never used is taken away, one that holds the old
 // data is set aside. It changes nothing else and may be called at any time under the locks.
 func Settle(dataDir string) error {
-	names, err := filepath.Glob(filepath.Join(dataDir, prepared+"*"))
+	names, err := named(dataDir, prepared)
 	if err != nil {
 		return err
 	}
+	names = slices.DeleteFunc(names, func(name string) bool { return !ownStaging.MatchString(filepath.Base(name)) })
 	for _, name := range names {
 		if unused(name) {
 			// It holds a metadata record that we wrote, and nothing else.
@@ -118,16 +121,39 @@ func Settle(dataDir string) error {
 	return syncDir(dataDir)
 }
 
+// ownStaging is what Reset calls the directory that it prepares; anything else that begins so is a person's.
+var ownStaging = regexp.MustCompile("^" + regexp.QuoteMeta(prepared) + "[0-9a-f]{16}$")
+
+// named are the directories in dataDir, by path, whose names begin so. (Not by a pattern: dataDir may hold any character.)
+func named(dataDir, prefix string) ([]string, error) {
+	d, err := os.ReadDir(dataDir)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, e := range d {
+		if e.IsDir() && strings.HasPrefix(e.Name(), prefix) {
+			names = append(names, filepath.Join(dataDir, e.Name()))
+		}
+	}
+	return names, nil
+}
+
 // ReplacedDatabases are the databases, by path, in the directories that Reset put
 // aside or was about to. No etcd may have them open.
 func ReplacedDatabases(dataDir string) ([]string, error) {
 	var dbs []string
 	for _, prefix := range []string{prepared, setAside} {
-		names, err := filepath.Glob(filepath.Join(dataDir, prefix+"*", "snap", "db"))
+		names, err := named(dataDir, prefix)
 		if err != nil {
 			return nil, err
 		}
-		dbs = append(dbs, names...)
+		for _, name := range names {
+			db := filepath.Join(name, "snap", "db")
+			if _, err := os.Lstat(db); !errors.Is(err, fs.ErrNotExist) {
+				dbs = append(dbs, db)
+			}
+		}
 	}
 	return dbs, nil
 }

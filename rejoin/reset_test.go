@@ -98,3 +98,37 @@ func TestSettle(t *testing.T) {
 		})
 	}
 }
+
+// Whatever the data directory is called, what a killed Reset left is found. What a person keeps under a like name is not ours.
+//
+// Rules: P12, P13; F20.
+func TestSettleInOddDirectory(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "etcd[1]")
+	prepare(t, filepath.Join(dir, prepared+"0000000000000022"), 0x22)
+	old := filepath.Join(dir, prepared+"0000000000000033")
+	prepare(t, old, 0x11)
+	theirs := filepath.Join(dir, prepared+"by-hand", "notes")
+	for _, f := range []string{filepath.Join(old, "snap", "db"), theirs} {
+		if err := os.MkdirAll(filepath.Dir(f), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(f, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, want := range []int{1, 1} { // prepared, then set aside
+		if dbs, err := ReplacedDatabases(dir); err != nil || len(dbs) != want {
+			t.Errorf("databases: %q, %v", dbs, err)
+		}
+		if err := Settle(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d, err := os.ReadDir(dir)
+	if err != nil || len(d) != 2 {
+		t.Errorf("%v, %v", d, err)
+	}
+	if _, err := os.Stat(theirs); err != nil {
+		t.Error(err)
+	}
+}
