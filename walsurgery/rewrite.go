@@ -88,7 +88,7 @@ func RewriteID(lg *zap.Logger, walDir string, newID uint64) (aside string, err e
 	}
 	staging := stagingName(walDir, newID)
 	if err := stage(walDir, staging, copier{newID: newID, step: stepRewriteSegment}); err != nil {
-		return "", dropCopy(err, staging)
+		return "", err
 	}
 	if err := failpoint.Hit(stepRewriteStaged); err != nil {
 		return "", err
@@ -224,8 +224,8 @@ func setAside(walDir, dir, label string) (string, error) {
 	return to, syncDir(filepath.Dir(walDir))
 }
 
-// stage writes the copy and verifies it.
-func stage(walDir, staging string, c copier) error {
+// stage writes the copy and verifies it. After an error there is none, but for what stood there before.
+func stage(walDir, staging string, c copier) (err error) {
 	src, err := scanDir(walDir)
 	if err != nil {
 		return err
@@ -237,6 +237,11 @@ func stage(walDir, staging string, c copier) error {
 	if err := os.Mkdir(staging, 0o700); err != nil {
 		return fmt.Errorf("rewrite WAL %s: %w", walDir, err)
 	}
+	defer func() {
+		if err != nil {
+			err = dropCopy(err, staging)
+		}
+	}()
 	if err := like(staging, walDir); err != nil {
 		return err
 	}

@@ -86,7 +86,7 @@ func (l *Log) ApplyStaged(p Plan) (aside string, err error) {
 	}
 	staging := walDir + appendInfix + strconv.FormatUint(p.Term, 16)
 	if err := stage(walDir, staging, copier{newID: p.Owner.MemberID, raw: p.Owner == l.sum.Metadata, step: stepStagedSegment}); err != nil {
-		return "", dropCopy(err, staging)
+		return "", err
 	}
 	copied, err := l.appendToCopy(p, staging)
 	if err != nil {
@@ -153,9 +153,9 @@ func (p Plan) options() []PlanOption {
 // the flock of member/snap/db.
 //
 // The name has the term of the append, which nobody else has: a log whose hard state lies below it has never been that copy, so
-// what stands there is the copy. Where the hard state has reached it nothing is removed.
+// what stands there is the copy. Where the hard state has reached it nothing is removed; nor is a log that goes on above it.
 //
-// Errors: of Inspect; something foreign in the copy; of the file system.
+// Errors: of Inspect; something foreign in the copy, or more than the append; of the file system.
 func Settle(lg *zap.Logger, walDir string) (aside string, err error) {
 	walDir = filepath.Clean(walDir)
 	defer guard("settle WAL", walDir, &err)
@@ -176,6 +176,9 @@ func Settle(lg *zap.Logger, walDir string) (aside string, err error) {
 			continue // not ours
 		}
 		if term < of {
+			if lived(dir, of) {
+				return aside, fmt.Errorf("settle WAL %s: %s goes on after its append, so it was this member's log once, and the exchange was undone: move one of them away", walDir, dir)
+			}
 			if err := removeCopy(dir); err != nil {
 				return aside, err
 			}
@@ -192,6 +195,17 @@ func Settle(lg *zap.Logger, walDir string) (aside string, err error) {
 		lg.Info("set the replaced WAL aside after an interrupted append", zap.String("dir", aside))
 	}
 	return aside, nil
+}
+
+// lived says whether a log goes on above the term of its append: then it was no copy only. One that cannot be read is unfinished.
+func lived(dir string, of uint64) bool {
+	s, err := scanDir(dir)
+	if err != nil {
+		return false
+	}
+	defer s.close()
+	sum := s.summary()
+	return max(sum.HardState.Term, sum.Last.Term) > of
 }
 
 // preallocated is what etcd's code puts into a log that it has opened for writing.

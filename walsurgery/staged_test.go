@@ -109,3 +109,63 @@ func TestStagedBesideSymlink(t *testing.T) {
 	l, p = open()
 	must(t, l.Apply(p))
 }
+
+// A copy that was a member's log once is none: the exchange was undone (by a power failure after an error of its sync, or by hand), and
+// what etcd has written since is nowhere else.
+//
+// Rules: P18, A2.
+func TestSettleKeepsLogThatLived(t *testing.T) {
+	op := stagedOp(false)
+	dir, b := op.onSeed(t, "3.7")
+	wal := filepath.Join(dir, "wal")
+	appendTo := func(apply func(*Log, Plan) error, opts ...PlanOption) {
+		t.Helper()
+		l, err := Open(nil, wal)
+		must(t, err)
+		defer l.Close()
+		p, err := l.Plan(nil, opts...)
+		must(t, err)
+		must(t, apply(l, p))
+	}
+	aside := ""
+	appendTo(func(l *Log, p Plan) (err error) { aside, err = l.ApplyStaged(p); return err }, MinTerm(fireTerm))
+	appendTo((*Log).Apply) // as etcd does when it leads
+	lived := segmentsOf(t, wal)
+	copied := fmt.Sprintf("%s%s%x", wal, appendInfix, fireTerm)
+	must(t, os.Rename(wal, copied))
+	must(t, os.Rename(aside, wal))
+	if _, err := Settle(nil, wal); err == nil || !strings.Contains(err.Error(), copied) {
+		t.Errorf("settled: %v", err)
+	}
+	if !sameFiles(segmentsOf(t, copied), lived) || !sameFiles(segmentsOf(t, wal), b.files) {
+		t.Error("something was changed")
+	}
+}
+
+// What stands under the copy's name and was not made by the call is left alone: no symlink is followed.
+//
+// Rules: P12, P18.
+func TestCopyBesideSymlink(t *testing.T) {
+	op := stagedOp(false)
+	dir, b := op.onSeed(t, "3.7")
+	wal, theirs := filepath.Join(dir, "wal"), filepath.Join(t.TempDir(), "theirs")
+	must(t, os.CopyFS(theirs, os.DirFS(wal)))
+	must(t, os.Symlink(theirs, stagingName(wal, 0x77)))
+	must(t, os.Symlink(theirs, fmt.Sprintf("%s%s%x", wal, appendInfix, fireTerm)))
+	if _, err := RewriteID(nil, wal, 0x77); !errors.Is(err, os.ErrExist) {
+		t.Errorf("rewritten: %v", err)
+	}
+	l, err := Open(nil, wal)
+	must(t, err)
+	defer l.Close()
+	p, err := l.Plan(nil, MinTerm(fireTerm))
+	must(t, err)
+	if _, err := l.ApplyStaged(p); !errors.Is(err, os.ErrExist) {
+		t.Errorf("appended: %v", err)
+	}
+	for _, d := range []string{theirs, wal} {
+		if !sameFiles(segmentsOf(t, d), b.files) {
+			t.Errorf("%s was changed", d)
+		}
+	}
+}
