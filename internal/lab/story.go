@@ -116,7 +116,7 @@ func (s *Story) Trace(site string, l TraceLine) []Event {
 	case l.From == "appending" && l.To == "rechecking":
 		s.appended = site
 		add(EventAppend, "the WAL has the other member's removal in a new term")
-	case l.To == "releasing" && l.From != "rechecking" && l.From != "fenced":
+	case l.To == "releasing" && slices.Contains([]string{"stopping", "deciding", "claiming", "appending"}, l.From): // not etcd's first start on an empty directory
 		add(EventGaveUp, "no append, etcd starts again: %s", l.Reason)
 	case l.To == "alone":
 		out = append(out, s.lead(site, l.T.Time, l.Generation)...)

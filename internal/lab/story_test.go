@@ -66,6 +66,17 @@ func TestStoryOfALink(t *testing.T) {
 	}
 }
 
+// TestGaveUp: a member gives up a claim that it began; an etcd that is let start on its empty directory gives up nothing.
+//
+// Rules: none (the laboratory itself).
+func TestGaveUp(t *testing.T) {
+	for from, want := range map[string]int{"leaderless": 0, "starting": 0, "rechecking": 0, "fenced": 0, "stopping": 1, "deciding": 1, "claiming": 1, "appending": 1} {
+		if got := NewStory().Trace("a", TraceLine{From: from, To: "releasing", Reason: "none"}); len(got) != want {
+			t.Errorf("from %s: %v, want %d events", from, got, want)
+		}
+	}
+}
+
 // TestTokenTellsThePromotion: whichever agent's line is read first, the promotion is told before the token that proves it.
 //
 // Rules: P14.
