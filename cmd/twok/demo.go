@@ -23,6 +23,8 @@ import (
 // productClaimAfter is the agent's own default, for comparison in the demo's output.
 const productClaimAfter = 20 * time.Second
 
+const demoName = "demo"
+
 const (
 	exitNotWhole    = 3 // of demo: the pair did not become whole, or nobody took over
 	exitLost        = 4 // of demo: the audit found something
@@ -31,12 +33,14 @@ const (
 
 func demoCommand() *cli.Command {
 	return &cli.Command{
-		Name:  "demo",
+		Name:  demoName,
 		Usage: "show a failover and the return on a real etcd pair on loopback",
 		Description: `Starts two etcd members under two agents and an embedded arbiter, writes all the time, makes a
 cut, heals it, waits until the pair is whole and audits: every acknowledged write is there, on
-both members, and their key spaces have equal hashes. The first run builds etcd from its pinned
-source and needs Go and a checkout (TWOK_ROOT).
+both members, and their key spaces have equal hashes. It needs a checkout, above the
+working directory or in TWOK_ROOT; the first run builds etcd from the pinned source, with Go. Later
+runs need no network. No flag of the demo comes from the environment, and its agents see no TWOK_ setting of
+a real pair.
 
 Cuts:
 link                 nothing passes between the sites
@@ -116,6 +120,9 @@ func demoAction(c *cli.Context) error {
 		if reg, err = arbiterRegister(u); err != nil {
 			return err
 		}
+	}
+	if err := forgetSettings(reg != nil); err != nil {
+		return err
 	}
 	dir, remove, err := demoDir(c.String("dir"))
 	if err != nil {

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+	"os"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -13,8 +15,12 @@ var typed = map[string]bool{
 }
 
 // environment lets each flag of a command be given as TWOK_ and its name, but for those that a person has to
-// type. A flag on the command line wins. No flag holds a secret: those come from files.
+// type, and those of the demo: its pair is one of its own, whatever the agents of this machine were told. A flag on the command
+// line wins. No flag holds a secret: those come from files.
 func environment(c *cli.Command) {
+	if c.Name == demoName {
+		return
+	}
 	for _, f := range c.Flags {
 		name := f.Names()[0]
 		if typed[name] {
@@ -25,6 +31,21 @@ func environment(c *cli.Command) {
 			*vars = []string{envName(name)}
 		}
 	}
+}
+
+// forgetSettings takes the settings of a real pair's agent out of the environment, where the demo's own agents would
+// find them; and the arbiter's credentials, unless an arbiter was named that they may be for.
+func forgetSettings(arbiter bool) error {
+	var errs []error
+	for _, f := range agentCommand().Flags {
+		errs = append(errs, os.Unsetenv(envName(f.Names()[0])))
+	}
+	if !arbiter {
+		for _, name := range secretsFrom(os.Getenv).set() {
+			errs = append(errs, os.Unsetenv(name))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func envName(flag string) string {

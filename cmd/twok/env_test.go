@@ -24,7 +24,7 @@ func commands(cs []*cli.Command, f func(c *cli.Command)) {
 	}
 }
 
-// Each flag of each command is also TWOK_ and its name, but for those that a person has to type. Every kind of flag is known.
+// Each flag of each command is also TWOK_ and its name, but for those that a person has to type and the demo's. Every kind of flag is known.
 //
 // Rules: none (configuration).
 func TestEveryFlagHasItsVariable(t *testing.T) {
@@ -38,7 +38,7 @@ func TestEveryFlagHasItsVariable(t *testing.T) {
 				continue
 			}
 			want := []string{envName(name)}
-			if typed[name] {
+			if typed[name] || c.Name == demoName {
 				want = nil
 			}
 			if !slices.Equal(*vars, want) {
@@ -80,6 +80,36 @@ func TestEnvironment(t *testing.T) {
 	t.Setenv("TWOK_DATA_DIR", t.TempDir())
 	t.Setenv("TWOK_CLAIM_AFTER", "-3s")
 	serve("--claim-after is -3s", "agent")
+}
+
+// The demo uses no setting of a real pair, its record above all.
+//
+// Rules: none (configuration).
+func TestForgetSettings(t *testing.T) {
+	set := []string{"TWOK_ARBITER", "TWOK_CLIENT_CERT", "TWOK_TRACE", "TWOK_CLAIM_AFTER", envCA, envUser, envTokenFile}
+	for _, arbiter := range []bool{true, false} {
+		for _, name := range set {
+			t.Setenv(name, "set")
+		}
+		t.Setenv("TWOK_CACHE", "kept")
+		if err := forgetSettings(arbiter); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range set {
+			if kept := arbiter && strings.HasPrefix(name, "TWOK_ARBITER_"); (os.Getenv(name) != "") != kept {
+				t.Errorf("an arbiter named: %t: %s is %q", arbiter, name, os.Getenv(name))
+			}
+		}
+		if os.Getenv("TWOK_CACHE") != "kept" {
+			t.Error("the cache of etcds was forgotten")
+		}
+	}
+	// A production record in the environment is not the demo's: were it taken, its scheme would be refused.
+	t.Setenv("TWOK_ARBITER", "ftp://of-a-real-pair/x")
+	code, _, stderr := cliSession(t, "demo", "--etcd-version", "3.6", "--dir", filepath.Join("..", "twok"))
+	if code != exitUsage || strings.Contains(stderr, "ftp") || !strings.Contains(stderr, "is not empty") {
+		t.Errorf("exit %d: %s", code, stderr)
+	}
 }
 
 // Rules: none (what the binary is).
