@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -108,6 +110,9 @@ func runAgent(c *cli.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := sameDirectory(cfg); err != nil {
+		return err
+	}
 	if f := c.String("trace"); f != "" {
 		w, oerr := openTrace(f)
 		if oerr != nil {
@@ -132,7 +137,7 @@ func runAgent(c *cli.Context) (err error) {
 	done := make(chan struct{})
 	g.Go(func() error {
 		defer close(done)
-		return a.Run(gctx)
+		return agentHint(a.Run(gctx))
 	})
 	if l != nil {
 		srv := &http.Server{Handler: a, ReadHeaderTimeout: 5 * time.Second}
@@ -196,6 +201,42 @@ func agentConfig(c *cli.Context, log *zap.Logger) (agent.Config, error) {
 		}
 	}
 	return cfg, nil
+}
+
+// sameDirectory refuses to supervise an etcd that says another data directory than the agent's: it would start with
+// other data, or with none, as the voter that the pair knows, and the agent would guard data that nobody uses.
+func sameDirectory(cfg agent.Config) error {
+	command, ok := cfg.Etcd.(etcdproc.Commander)
+	if !ok {
+		return nil
+	}
+	told, err := command.Command()
+	if err != nil || told.DataDir == "" { // it may be there later, and a wrapper may know; what runs is checked as well
+		return nil
+	}
+	etcds, err := filepath.Abs(told.DataDir)
+	if err != nil {
+		return err
+	}
+	own, err := filepath.Abs(cfg.DataDir)
+	if err != nil {
+		return err
+	}
+	a, aerr := os.Stat(etcds)
+	b, berr := os.Stat(own)
+	if etcds == own || (aerr == nil && berr == nil && os.SameFile(a, b)) {
+		return nil
+	}
+	return hint(usageError("etcd's command has --data-dir %s, the agent %s", told.DataDir, cfg.DataDir),
+		"give both the same --data-dir: another one would make another member of it")
+}
+
+// agentHint adds a remedy to what keeps an agent from its start.
+func agentHint(err error) error {
+	if errors.Is(err, fs.ErrPermission) {
+		return hint(err, "run the agent as the data directory's owner, which is etcd's user, or as root")
+	}
+	return err
 }
 
 // dashed says whether the command line has a "--", behind which everything is etcd's.

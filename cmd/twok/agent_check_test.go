@@ -2,12 +2,16 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"twok/internal/agent"
+	"twok/internal/etcdproc"
 	"twok/internal/preflight"
 )
 
@@ -71,5 +75,60 @@ func TestAgentCheckUsage(t *testing.T) {
 	check(exitUsage, with("--check", "etcd")...)
 	if _, err := os.Stat(dir); err != nil {
 		t.Error(err)
+	}
+}
+
+// An agent does not supervise an etcd that says another data directory than its own, or a default one: nothing is
+// started and nothing is made. A wrapper that says none, and the same directory by another name, pass.
+//
+// Rules: P12, P20.
+func TestSameDirectory(t *testing.T) {
+	dir := t.TempDir()
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(dir, link); err != nil {
+		t.Fatal(err)
+	}
+	config := filepath.Join(t.TempDir(), "etcd.yml")
+	if err := os.WriteFile(config, []byte("data-dir: /elsewhere\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	etcd := filepath.Join(t.TempDir(), "etcd")
+	if err := os.WriteFile(etcd, []byte("#!/bin/sh\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		argv []string
+		want string // empty: the same
+	}{
+		{[]string{etcd, "--data-dir", dir}, ""},
+		{[]string{etcd, "--data-dir=" + dir + "/"}, ""},
+		{[]string{etcd, "--data-dir", link}, ""},
+		{[]string{"/bin/sh", "-c", "exec etcd --data-dir x"}, ""},
+		{[]string{"/no/such/etcd", "--data-dir", "/elsewhere"}, ""},
+		{[]string{etcd, "--data-dir", "/elsewhere"}, "has --data-dir /elsewhere, the agent " + dir},
+		{[]string{etcd, "--config-file", config}, "has --data-dir /elsewhere"},
+		{[]string{"/bin/sh", "-c", `"$@"`, "sh", etcd, "--data-dir", "/elsewhere"}, "has --data-dir /elsewhere"},
+		{[]string{etcd}, "has --data-dir default.etcd"},
+	} {
+		e, err := etcdproc.NewSupervisor(etcdproc.Config{DataDir: dir, Argv: c.argv})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = sameDirectory(agent.Config{DataDir: dir, Etcd: e})
+		if (c.want == "") != (err == nil) || (err != nil && (!strings.Contains(err.Error(), c.want) || codeOf(err) != exitUsage || hintOf(err) == "")) {
+			t.Errorf("%q: %v, want %q", c.argv, err, c.want)
+		}
+	}
+	process := os.Args
+	os.Args = []string{"twok", "agent", "--data-dir", filepath.Join(dir, "new"), "--arbiter", "http://127.0.0.1:1/pair", "--", etcd, "--data-dir", dir}
+	defer func() { os.Args = process }()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // of an agent that starts after all
+	defer cancel()
+	var out, errs bytes.Buffer
+	if code := run(ctx, os.Args, &out, &errs); code != exitUsage || !strings.Contains(errs.String(), "give both the same --data-dir") {
+		t.Errorf("exit %d: %s", code, errs.String())
+	}
+	if names, err := os.ReadDir(dir); err != nil || len(names) != 0 {
+		t.Errorf("made: %v, %v", names, err)
 	}
 }

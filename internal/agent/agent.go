@@ -140,7 +140,7 @@ func (a *Agent) dataDir(ctx context.Context) error {
 		st, err := os.Stat(a.cfg.DataDir)
 		switch {
 		case err == nil && !st.IsDir():
-			return fmt.Errorf("%s is not a directory", a.cfg.DataDir)
+			return fmt.Errorf("the data directory: %s is not a directory: give etcd's own --data-dir", a.cfg.DataDir)
 		case err == nil:
 			return nil
 		case !errors.Is(err, fs.ErrNotExist):

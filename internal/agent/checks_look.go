@@ -33,6 +33,12 @@ func (a *Agent) look(ctx context.Context, f *preflight.Facts, deep bool) {
 	f.Space = preflight.LookSpace(cfg.DataDir)
 	a.lookProcess(ctx, f)
 	ms := a.lookMembers(ctx, &f.Etcd)
+	for range 5 { // a return changes the ID in the log, and then etcd's: one may be seen without the other
+		if f.Etcd.Member == 0 || f.Etcd.Data == 0 || f.Etcd.Member == f.Etcd.Data || !sleep(ctx, 300*time.Millisecond) {
+			break
+		}
+		ms = a.lookMembers(ctx, &f.Etcd)
+	}
 	a.lookOthers(ctx, f, ms)
 	if deep {
 		a.lookCertificates(ctx, f, ms)
@@ -60,6 +66,9 @@ const checkDeadline = 3 * time.Second
 // lookMembers reads the member list, linearizably, and the token's key through the local client port.
 func (a *Agent) lookMembers(ctx context.Context, e *preflight.Etcd) []etcdapi.Member {
 	*e = preflight.Etcd{}
+	if md, err := walsurgery.ReadMetadata(a.cfg.walDir()); err == nil { // what is wrong with it is the check of the WAL's
+		e.Data = md.MemberID
+	}
 	pctx, cancel := context.WithTimeout(ctx, checkDeadline)
 	_, _, e.Peer = a.dialer.PeerVersion(pctx, a.cfg.PeerURL)
 	cancel()

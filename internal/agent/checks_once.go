@@ -33,7 +33,11 @@ func Check(ctx context.Context, cfg Config) (rs []preflight.Result, err error) {
 	var f preflight.Facts
 	a.look(ctx, &f, true)
 	a.askArbiter(ctx, &f)
-	f.Health = preflight.LookHealth(ctx, a.cfg.HealthListen, hex(f.Etcd.Member))
+	id := f.Etcd.Member
+	if id == 0 { // after a double failure etcd gives no answer, and the agent that is to go on has the port
+		id = f.Etcd.Data
+	}
+	f.Health = preflight.LookHealth(ctx, a.cfg.HealthListen, hex(id))
 	return preflight.Run(&f), ctx.Err()
 }
 

@@ -67,6 +67,13 @@ type Etcd interface {
 	Flags(ctx context.Context) (Flags, error)
 }
 
+// Commander is an Etcd that starts etcd itself: supervise mode.
+type Commander interface {
+	// Command is what the next start will be told, whatever runs now. DataDir is empty where the command does not
+	// say it: a wrapper may know it. An error: the program cannot be found or executed, or what it is told cannot be read.
+	Command() (Flags, error)
+}
+
 // StartID tells two starts of etcd apart, also across restarts of the agent (until
 // the machine boots). The zero value names no start.
 type StartID struct {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -79,6 +80,40 @@ func TestParseFlags(t *testing.T) {
 				t.Fatalf("got  %+v, %v\nwant %+v", got, err, tt.want)
 			}
 		})
+	}
+}
+
+// What the next start will be told, whatever runs; without a data directory where only a wrapper knows it.
+//
+// Rules: A0, P20.
+func TestCommand(t *testing.T) {
+	etcd := filepath.Join(t.TempDir(), "etcd")
+	if err := os.WriteFile(etcd, []byte("#!/bin/sh\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		argv     []string
+		dir, err string
+	}{
+		{[]string{etcd, "--name", "a"}, "a.etcd", ""},
+		{[]string{etcd, "--data-dir", "/d", "--pre-vote=false"}, "/d", ""},
+		{[]string{"sh", "-c", "exec etcd"}, "", ""},
+		{[]string{"sh", "-c", `"$@"`, "sh", etcd, "--data-dir", "/d"}, "/d", ""},
+		{[]string{etcd + "ctl", "--data-dir", "/d"}, "", "no such file"},
+		{[]string{etcd, "--config-file", "/no/such/file"}, "", "--config-file"},
+	} {
+		e, err := NewSupervisor(Config{DataDir: t.TempDir(), Argv: tt.argv, Env: []string{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := e.(Commander).Command()
+		if tt.err != "" {
+			if err == nil || !strings.Contains(err.Error(), tt.err) {
+				t.Errorf("%q: %v, want %q", tt.argv, err, tt.err)
+			}
+		} else if err != nil || f.DataDir != tt.dir || f.PreVote == strings.Contains(strings.Join(tt.argv, " "), "pre-vote") {
+			t.Errorf("%q: %+v, %v, want %q", tt.argv, f, err, tt.dir)
+		}
 	}
 }
 

@@ -402,9 +402,5 @@ func (s *supervisor) Flags(ctx context.Context) (Flags, error) {
 			return f, err
 		}
 	}
-	env := s.cfg.Env
-	if env == nil {
-		env = os.Environ()
-	}
-	return parseFlags(s.cfg.Argv, env, os.ReadFile)
+	return s.told()
 }

@@ -78,6 +78,10 @@ type Process struct {
 	Version    string
 	VersionErr error
 	StaleReads bool // this version can serve stale reads (F26)
+
+	// Told is what the command that the agent would start says, and why it cannot be told or started; nil in signal mode.
+	Told    *etcdproc.Flags
+	ToldErr error
 }
 
 // Etcd is the local etcd as it answers.
@@ -85,6 +89,7 @@ type Etcd struct {
 	Err      error // of the linearizable member list through the own client port
 	Cluster  uint64
 	Member   uint64
+	Data     uint64 // the member whose WAL the data directory holds; 0: not known
 	Leader   uint64
 	Voters   []string // names or IDs
 	Learners []string

@@ -27,6 +27,9 @@ func dataDir(f *Facts) Result {
 		return refuse("", "state-unwritable: %v", d.Write)
 	case d.User != 0 && d.User != d.Owner:
 		return refuse("", "%s belongs to user %d, this is user %d: etcd could not open what is written here", f.Settings.DataDir, d.Owner, d.User)
+	case f.Etcd.Err == nil && f.Etcd.Member != 0 && f.Etcd.Data != 0 && f.Etcd.Member != f.Etcd.Data:
+		return refuse("give --client-url and --peer-url of the etcd that runs on this --data-dir", "the data are of member %s, and %s is member %s",
+			arbiter.FormatID(f.Etcd.Data), f.Settings.ClientURL, arbiter.FormatID(f.Etcd.Member))
 	case d.Memory != nil:
 		return refuse("check the file's owner; without it rollbacks of the store and clones of the disk are not noticed", "the agent's memory: %v", d.Memory)
 	}
@@ -164,26 +167,41 @@ func flags(f *Facts) Result {
 	if p.FlagsErr != nil {
 		return refuse("start etcd; run the agent as etcd's user or with CAP_SYS_PTRACE", "%v", p.FlagsErr)
 	}
+	bad, where := dangerous(p.Flags)
+	switch {
+	case bad != "":
+		return refuse("", "%s: etcd was told %s%s", failover.EtcdUnsafe, bad, where)
+	case p.Mode == etcdproc.ModeSupervise && absolute(p.Flags.DataDir) != absolute(f.Settings.DataDir):
+		return refuse("give both the same --data-dir", "etcd was told --data-dir %s, the agent %s", p.Flags.DataDir, f.Settings.DataDir)
+	case p.ToldErr != nil:
+		return refuse("give etcd's own command behind --", "%v", p.ToldErr)
+	}
+	if p.Told != nil {
+		switch next, file := dangerous(*p.Told); {
+		case next != "":
+			return refuse("", "%s: the command behind -- has %s%s", failover.EtcdUnsafe, next, file)
+		case p.Told.DataDir != "" && absolute(p.Told.DataDir) != absolute(f.Settings.DataDir):
+			return refuse("give both the same --data-dir", "the command behind -- has --data-dir %s, the agent %s", p.Told.DataDir, f.Settings.DataDir)
+		}
+	}
+	return ok("none that twok refuses%s", where)
+}
+
+// dangerous are the flags under which the rules do not hold, and where they stand if that is a file.
+func dangerous(e etcdproc.Flags) (names, where string) {
 	var bad []string
 	for _, x := range []struct {
 		is   bool
 		name string
-	}{{p.Flags.ForceNewCluster, "--force-new-cluster"}, {p.Flags.UnsafeNoFsync, "--unsafe-no-fsync"}, {!p.Flags.PreVote, "--pre-vote=false"}} {
+	}{{e.ForceNewCluster, "--force-new-cluster"}, {e.UnsafeNoFsync, "--unsafe-no-fsync"}, {!e.PreVote, "--pre-vote=false"}} {
 		if x.is {
 			bad = append(bad, x.name)
 		}
 	}
-	where := ""
-	if p.Flags.ConfigFile != "" {
-		where = " in " + p.Flags.ConfigFile
+	if e.ConfigFile != "" {
+		where = " in " + e.ConfigFile
 	}
-	switch {
-	case len(bad) > 0:
-		return refuse("", "%s: etcd was told %s%s", failover.EtcdUnsafe, strings.Join(bad, ", "), where)
-	case p.Mode == etcdproc.ModeSupervise && absolute(p.Flags.DataDir) != absolute(f.Settings.DataDir):
-		return refuse("give both the same --data-dir", "etcd was told --data-dir %s, the agent %s", p.Flags.DataDir, f.Settings.DataDir)
-	}
-	return ok("none that twok refuses%s", where)
+	return strings.Join(bad, ", "), where
 }
 
 func absolute(dir string) string {

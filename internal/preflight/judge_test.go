@@ -102,6 +102,7 @@ var wrong = []struct {
 	{"a file", func(f *Facts) { f.Dir.IsDir = false }, "data-dir", Refused, "not a directory", "", ""},
 	{"not writable", func(f *Facts) { f.Dir.Write = fs.ErrPermission }, "data-dir", Refused, "state-unwritable", "root", ""},
 	{"another user's", func(f *Facts) { f.Dir.User = 9 }, "data-dir", Refused, "user 123, this is user 9", "", ""},
+	{"another member's URLs", func(f *Facts) { f.Etcd.Data = 0xb }, "data-dir", Refused, "the data are of member 000000000000000b, and https://10.0.0.1:2379 is member 000000000000000a", "--client-url and --peer-url", ""},
 	{"memory unreadable", func(f *Facts) { f.Dir.Memory = errBoom }, "data-dir", Refused, "memory: boom", "owner", ""},
 	{"--wal-dir", func(f *Facts) { f.Process.Flags.WALDir = "/fast/wal" }, "wal-dir", Refused, "--wal-dir /fast/wal", "without --wal-dir", ""},
 	{"own mount", func(f *Facts) { f.Trial.Mount = "/data/member/wal" }, "wal-dir", Refused, "mount of its own", "", ""},
@@ -141,6 +142,18 @@ var wrong = []struct {
 	}, "etcd-flags", Refused, "etcd-unsafe: etcd was told --force-new-cluster, --unsafe-no-fsync, --pre-vote=false", "", ""},
 	{"unsafe flag in a file", func(f *Facts) { f.Process.Flags.PreVote, f.Process.Flags.ConfigFile = false, "/etc/etcd.yml" }, "etcd-flags", Refused, "--pre-vote=false in /etc/etcd.yml", "", ""},
 	{"another directory", func(f *Facts) { f.Process.Mode, f.Process.Flags.DataDir = etcdproc.ModeSupervise, "/other" }, "etcd-flags", Refused, "/other", "same --data-dir", ""},
+	{"the next command's directory", func(f *Facts) {
+		f.Process.Mode, f.Process.Told = etcdproc.ModeSupervise, &etcdproc.Flags{PreVote: true, DataDir: "/other"}
+	}, "etcd-flags", Refused, "behind -- has --data-dir /other, the agent /data", "same --data-dir", ""},
+	{"the next command is unsafe", func(f *Facts) {
+		f.Process.Mode, f.Process.Told = etcdproc.ModeSupervise, &etcdproc.Flags{DataDir: "/data", ConfigFile: "/etc/etcd.yml"}
+	}, "etcd-flags", Refused, "etcd-unsafe: the command behind -- has --pre-vote=false in /etc/etcd.yml", "", ""},
+	{"no such command", func(f *Facts) {
+		f.Process.Mode, f.Process.Told, f.Process.ToldErr = etcdproc.ModeSupervise, &etcdproc.Flags{}, errBoom
+	}, "etcd-flags", Refused, "boom", "own command", ""},
+	{"a wrapper", func(f *Facts) {
+		f.Process.Mode, f.Process.Told = etcdproc.ModeSupervise, &etcdproc.Flags{PreVote: true}
+	}, "etcd-flags", OK, "none that twok refuses", "", ""},
 	{"flags unknown", func(f *Facts) { f.Process.FlagsErr = errBoom }, "etcd-flags", Refused, "boom", "CAP_SYS_PTRACE", ""},
 	{"etcd silent", func(f *Facts) { f.Etcd = Etcd{Err: errBoom} }, "etcd-answers", Refused, "boom", "--client-url", "voters"},
 	{"no leader", func(f *Facts) { f.Etcd.Leader = 0 }, "etcd-answers", Refused, "no-leader", "", ""},

@@ -236,6 +236,10 @@ func LookProcess(ctx context.Context, e etcdproc.Etcd, stale func(version string
 	}
 	p.Version, p.VersionErr = e.Version(ctx)
 	p.Flags, p.FlagsErr = e.Flags(ctx)
+	if c, ok := e.(etcdproc.Commander); ok {
+		told, err := c.Command()
+		p.Told, p.ToldErr = &told, err
+	}
 	p.StaleReads = p.VersionErr == nil && stale(p.Version)
 	return p
 }

@@ -227,6 +227,8 @@ func TestCheckBeforeAgents(t *testing.T) {
 		"--arbiter", "etcd://"+strings.TrimPrefix(p.Site("a").ClientURL, "http://")+"/pair")
 	p.refuses("a", map[string]string{"arbiter-probe": "connection refused", "token": "store-not-tried", "record": "arbiter-unavailable"},
 		"--arbiter", "http://"+arbitertest.FreePort()+"/pair")
+	// The other member's URLs: all else is fit, and this agent would watch an etcd that is not its own.
+	p.refuses("a", map[string]string{"data-dir": "the data are of member"}, "--client-url", p.Site("b").ClientURL, "--peer-url", p.Site("b").PeerURL)
 	if code, _, stderr := p.run("agent", "--check", "--data-dir", p.Site("a").DataDir, "--arbiter", p.Arbiter, "--claim-after", "1s", "--election-timeout", "1s"); code != 2 {
 		t.Errorf("exit %d: %s", code, stderr)
 	}
@@ -263,7 +265,8 @@ func TestCheckBeforeAgents(t *testing.T) {
 	p.refuses("b", map[string]string{"wal-dir": "--wal-dir " + p.dir, "locks": "no WAL", "free-space": "not checked"})
 }
 
-// The other member goes: the survivor's agent says that it is alone, the check refuses.
+// The other member goes: the survivor's agent says that it is alone, the check refuses. The survivor goes, and the other
+// one is back: the check there refuses what needs a leader, and nothing else.
 //
 // Rules: P5, P11.
 func TestCheckAlone(t *testing.T) {
@@ -272,7 +275,15 @@ func TestCheckAlone(t *testing.T) {
 	p.must(p.Site("b").Kill())
 	p.role("a", "alone")
 	p.refuses("a", map[string]string{"voters": "this member is alone", "other-member": "no other voter"})
+
+	// A double failure: what refuses is what docs/operations.md tells the person who is to force a claim, and not
+	// the port that the agent of this member has.
+	p.must(p.Site("a").Kill())
 	p.must(p.Site("b").Start())
+	p.role("b", "lost")
+	p.refuses("b", map[string]string{"etcd-answers": "member list", "voters": "not checked", "other-member": "no other voter",
+		"arbiter-circular": "etcd does not answer", "token": "not known yet"})
+	p.must(p.Site("a").Start())
 	p.wholeAndAudited()
 	for _, s := range lab.Sites {
 		p.shows(s, http.StatusOK, func(st checkStatus) bool {
