@@ -182,6 +182,11 @@ func TestGood(t *testing.T) {
 		if r := Run(h, Options{Compaction: true}); verdicts(r)["watch"] != Violated {
 			t.Errorf("seed %d, a watch was told of a compaction that no member has made: %s", seed, r)
 		}
+		unknown := *h.Final
+		unknown.HashRevision = 0
+		if r := Run(history.History{Ops: h.Ops, Watches: h.Watches, Final: &unknown}, Options{Compaction: true}); verdicts(r)["watch"] != NotChecked {
+			t.Errorf("seed %d, a watch was told of a compaction, and nobody knows what the members made: %s", seed, r)
+		}
 		for i := range h.Final.Members {
 			m := &h.Final.Members[i]
 			m.Compact, m.DiskCompact = 100, 100

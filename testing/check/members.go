@@ -123,7 +123,7 @@ func (s *stream) find(rev int64, key string) (history.Event, bool) {
 func follow(r *Result, h history.History, site string, newest int64, opt Options) *stream {
 	events := h.Watches[site]
 	compacted := int64(math.MaxInt64) // not more than this
-	if h.Final != nil {
+	if h.Final != nil && h.Final.HashRevision != 0 {
 		compacted = 0
 		for _, m := range h.Final.Members {
 			compacted = max(compacted, m.Compact, m.DiskCompact)
@@ -135,7 +135,9 @@ func follow(r *Result, h history.History, site string, newest int64, opt Options
 			if !opt.Compaction {
 				r.bad("the watch of %s was told that what follows revision %d is compacted, and nobody compacts here", site, s.last)
 			}
-			if e.Rev > compacted {
+			if compacted == math.MaxInt64 {
+				r.missing("the watch of %s was told of a compaction at %d, and what the members have compacted is not known", site, e.Rev)
+			} else if e.Rev > compacted {
 				r.bad("the watch of %s was told that what is below %d is compacted; the members have compacted at %d", site, e.Rev, compacted)
 			}
 			if e.Rev > s.last+1 {

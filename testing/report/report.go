@@ -77,19 +77,25 @@ const ok = "ok"
 
 func (r Result) broken() string { return "BROKEN ASSUMPTION (" + r.Broken + ")" }
 
+// Violated says whether a check found what no broken assumption excuses. That is so of a scenario that did not come to its end, too.
+func (r Result) Violated() bool {
+	return r.Ran && r.found(check.Violated) && (r.Broken == "" || r.Holds)
+}
+
+func (r Result) found(v check.Verdict) bool {
+	return r.Check != nil && slices.ContainsFunc(r.Check.Results, func(x check.Result) bool { return x.Verdict == v })
+}
+
 // Verdict is some words.
 func (r Result) Verdict() string {
-	found := func(v check.Verdict) bool {
-		return r.Check != nil && slices.ContainsFunc(r.Check.Results, func(x check.Result) bool { return x.Verdict == v })
-	}
 	switch {
 	case !r.Ran:
 		return "NOT RUN"
-	case found(check.Violated) && (r.Broken == "" || r.Holds):
+	case r.Violated():
 		return "VIOLATED"
 	case r.Error != "":
 		return "FAILED"
-	case r.Check == nil || len(r.Check.Results) == 0 || found(check.NotChecked):
+	case r.Check == nil || len(r.Check.Results) == 0 || r.found(check.NotChecked):
 		return "NOT CHECKED"
 	case r.Trace != nil && r.Trace.Verdict == Refused:
 		return "TRACE REFUSED"

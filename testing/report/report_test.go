@@ -81,6 +81,27 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// What a check found counts, whether the scenario came to its end or not.
+//
+// Rules: none (the harness).
+func TestViolated(t *testing.T) {
+	bad := green("x/1")
+	bad.Check.Results = append(bad.Check.Results, check.Result{Name: "equal", Verdict: check.Violated})
+	ended := bad
+	ended.Error = "context canceled"
+	lies, holds, never, unchecked := bad, bad, bad, green("x/1")
+	lies.Broken, holds.Broken, holds.Holds, never.Ran = "A1", "A1", true, false
+	unchecked.Check.Results[0].Verdict, unchecked.Error = check.NotChecked, "context canceled"
+	for _, c := range []struct {
+		r    Result
+		want bool
+	}{{bad, true}, {ended, true}, {holds, true}, {lies, false}, {never, false}, {unchecked, false}, {green("x/1"), false}} {
+		if c.r.Violated() != c.want {
+			t.Errorf("%s: violated %t", c.r.Line(), c.r.Violated())
+		}
+	}
+}
+
 // A broken assumption is counted as that, neither as green nor as red, and traces by their verdicts.
 //
 // Rules: none (the harness).

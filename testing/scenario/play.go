@@ -251,16 +251,19 @@ func (p *play) broken() error {
 
 // traced validates the agents' traces, which have ended.
 func (p *play) traced() *report.Trace {
-	f := p.cell.Fault
+	return validate(p.cell.Fault, p.c.Site("a").Trace, p.c.Site("b").Trace, p.cfg.TraceLimit)
+}
+
+func validate(f fault.Fault, a, b string, limit int) *report.Trace {
 	if f.Untraced != "" {
 		return &report.Trace{Verdict: report.Untraced, Detail: f.Untraced}
 	}
 	begun := time.Now()
 	t := &report.Trace{}
-	ls, err := trace.ReadFiles(p.c.Site("a").Trace, p.c.Site("b").Trace, "")
+	ls, err := trace.ReadFiles(a, b, "")
 	if err == nil {
 		var r trace.Report
-		r, err = trace.Check(ls, trace.Options{Users: f.Users, Limit: p.cfg.TraceLimit})
+		r, err = trace.Check(ls, trace.Options{Users: f.Users, Limit: limit})
 		t.Detail = r.String()
 	}
 	switch t.Took = time.Since(begun); {
@@ -349,31 +352,52 @@ func (o options) save(dir string) error {
 	return os.WriteFile(filepath.Join(dir, optionsFile), data, 0o644)
 }
 
-// Replay makes the checks of a scenario's directory again.
-func Replay(dir string) (check.Report, error) {
+// Replay makes the checks of a scenario's directory again, and validates its traces again if it came to that. What went wrong while it
+// was played cannot be made again and stays as it was: a scenario that failed is not good because its history is.
+func Replay(dir string, traceLimit int) (r report.Result, err error) {
+	fail := func(err error) (report.Result, error) { return r, fmt.Errorf("replay %s: %w", dir, err) }
+	was, err := played(dir)
+	if err != nil {
+		return fail(err)
+	}
 	h, err := history.Load(dir)
 	if err != nil {
-		return check.Report{}, err
+		return fail(err)
 	}
 	data, err := os.ReadFile(filepath.Join(dir, optionsFile))
 	if err != nil {
-		return check.Report{}, fmt.Errorf("replay %s: %w", dir, err)
+		return fail(err)
 	}
 	var o options
 	if err := json.Unmarshal(data, &o.Options); err != nil {
-		return check.Report{}, fmt.Errorf("replay %s: %w", dir, err)
+		return fail(err)
 	}
-	return check.Run(h, o.Options), nil
+	cr := check.Run(h, o.Options)
+	r = report.Result{
+		Name: was.Name, Seed: was.Seed, Ran: was.Ran, Dir: dir, Check: &cr, Moments: was.Moments, Claims: was.Claims,
+		Broken: was.Broken, How: was.How, Holds: was.Holds, Refused: was.Refused,
+	}
+	if was.Error != "" {
+		r.Error = "as it was played: " + was.Error
+	}
+	if was.Trace == nil {
+		return r, nil
+	}
+	name, _, _ := strings.Cut(was.Name, "/")
+	for _, f := range fault.All() {
+		if f.Name == name {
+			r.Trace = validate(f, filepath.Join(dir, "a", "trace.jsonl"), filepath.Join(dir, "b", "trace.jsonl"), traceLimit)
+			return r, nil
+		}
+	}
+	return fail(fmt.Errorf("there is no fault %q, and its traces cannot be validated", name))
 }
 
-// Played is what became of the scenario in a directory.
-func Played(dir string) (r report.Result, err error) {
+// played is what became of the scenario in a directory.
+func played(dir string) (r report.Result, err error) {
 	data, err := os.ReadFile(filepath.Join(dir, resultFile))
 	if err == nil {
 		err = json.Unmarshal(data, &r)
 	}
-	if err != nil {
-		return r, fmt.Errorf("read the result of %s: %w", dir, err)
-	}
-	return r, nil
+	return r, err
 }

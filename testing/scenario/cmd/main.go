@@ -62,15 +62,11 @@ func start() (status int, err error) {
 		return 2, fmt.Errorf("%q is no flag", fs.Arg(0))
 	}
 	if f.replay != "" {
-		r, err := scenario.Replay(f.replay)
+		r, err := scenario.Replay(f.replay, f.traceLimit)
 		if err != nil {
 			return 1, err
 		}
-		was, err := scenario.Played(f.replay)
-		if err != nil {
-			return 1, err
-		}
-		return one(report.Result{Name: f.replay, Ran: true, Check: &r, Broken: was.Broken, How: was.How, Holds: was.Holds}), nil
+		return one(r), nil
 	}
 	cells := scenario.Default()
 	if f.sel != "" {
@@ -169,7 +165,7 @@ func play(ctx context.Context, f flags, cells []scenario.Cell) (status int, err 
 				run.Planned = append(run.Planned, roundName(c, round))
 			}
 			r := scenario.Play(ctx, c, cfg)
-			if r.Name = roundName(c, round); ctx.Err() != nil {
+			if r.Name = roundName(c, round); ctx.Err() != nil && !r.Violated() {
 				break // it was interrupted, and counts as not run
 			}
 			run.Results = append(run.Results, r)
