@@ -267,7 +267,7 @@ type State struct {
 	NoteAge   uint32 // ticks since the last confirmation or mark
 	SwapWait  uint32 // ticks until a swap that failed (not a claim) is tried again
 	SwapWhy   Reason // why it failed: an arbiter that refuses writes would refuse a claim
-	Tidied    uint64 // generation whose leftovers were tidied
+	Tidied    uint64 // generation whose leftovers were tidied, as far as possible
 }
 
 // Purpose says what a swap is for.

@@ -314,9 +314,7 @@ func (m *machine) siteReply(kind ActionKind) {
 	case WriteToken:
 		m.tokenWritten()
 	case Tidy:
-		if m.e.Outcome == Done {
-			s.Tidied = s.Rec.Generation
-		}
+		s.Tidied = s.Rec.Generation // what could not be tidied up stays until the next one
 	}
 }
 
