@@ -100,6 +100,9 @@ func runAgent(c *cli.Context) (err error) {
 			return usageError("--%s is %v: it must be positive", name, c.Duration(name))
 		}
 	}
+	if d := c.Duration("hold-down"); d < 0 {
+		return usageError("--hold-down is %v: it must not be negative", d)
+	}
 	if c.Bool("check") {
 		return agentCheck(c)
 	}

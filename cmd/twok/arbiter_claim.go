@@ -109,6 +109,8 @@ func arbiterClaim(c *cli.Context) error {
 		return hint(usageError("a forced claim gives writes up: --accept-data-loss is required"), "nothing else is needed while a survivor lives: the other member returns by itself")
 	case c.Bool("json") && !c.Bool("yes"):
 		return usageError("--json asks nothing, it goes with --yes")
+	case c.Duration("wait") < 0:
+		return usageError("--wait is %v: it must not be negative", c.Duration("wait"))
 	}
 	reg, err := arbiterRegister(c.String("arbiter"))
 	if err != nil {

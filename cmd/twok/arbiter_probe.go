@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -59,11 +60,12 @@ Exit codes:
 
 func arbiterProbe(c *cli.Context) error {
 	raw := c.String("arbiter")
+	onLine := c.IsSet("arbiter") && raw != os.Getenv(envName("arbiter")) // an argument wins over the environment
 	switch {
-	case c.NArg() == 1 && !c.IsSet("arbiter"):
+	case c.NArg() == 1 && !onLine:
 		raw = c.Args().First()
 	case c.NArg() > 0:
-		return usageError("twok arbiter probe takes one URL, got %q", strings.Join(c.Args().Slice(), " "))
+		return hint(usageError("twok arbiter probe takes one URL, got %q", strings.Join(c.Args().Slice(), " ")), "flags come before it")
 	case raw == "":
 		return usageError("twok arbiter probe needs the URL of a record")
 	}

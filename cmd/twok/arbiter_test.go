@@ -44,6 +44,13 @@ func TestUsageErrors(t *testing.T) {
 		{"arbiter show --arbiter 127.0.0.1:7379", "--arbiter"},
 		{"arbiter show --arbiter host/name", "it has no scheme"},
 		{"arbiter show --arbiter http://127.0.0.1:7379", "no path"},
+		{"arbiter show http://127.0.0.1:1/x", "a URL goes behind its flag: --arbiter http://127.0.0.1:1/x"},
+		{"arbiter show --arbiter http://127.0.0.1:1/x --timeout 0s", "--timeout is 0s: it must be positive"},
+		{"arbiter probe --timeout -1s http://127.0.0.1:1/x", "--timeout is -1s: it must be positive"},
+		{"arbiter claim --arbiter http://127.0.0.1:1/x --member a --accept-data-loss --wait -1s", "--wait is -1s: it must not be negative"},
+		{"agent --data-dir x --arbiter http://127.0.0.1:1/x --hold-down -1s", "--hold-down is -1s: it must not be negative"},
+		{"arbiter probe http://127.0.0.1:1/x --json", "hint: flags come before it"},
+		{"arbiter probe --arbiter http://127.0.0.1:1/x http://127.0.0.1:1/y", "takes one URL"},
 		{"arbiter serve", "needs --dir"},
 		{"arbiter serve --dir x extra", `no argument, got "extra"`},
 	} {

@@ -71,6 +71,8 @@ func TestEnvironment(t *testing.T) {
 	t.Setenv("TWOK_TIMEOUT", "1ms")
 	serve("ftp://from-the-environment", "arbiter", "show")
 	serve("ftp://from-the-line", "arbiter", "show", "--arbiter", "ftp://from-the-line/x")
+	serve("ftp://from-the-argument", "arbiter", "probe", "ftp://from-the-argument/x")
+	serve("takes one URL", "arbiter", "probe", "--arbiter", "ftp://from-the-line/x", "ftp://from-the-argument/x")
 	t.Setenv("TWOK_TIMEOUT", "soon")
 	serve(`"soon"`, "arbiter", "show")
 	t.Setenv("TWOK_TIMEOUT", "")

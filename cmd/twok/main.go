@@ -6,6 +6,8 @@ import (
 	"io"
 	"os"
 	"runtime/debug"
+	"slices"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 )
@@ -29,6 +31,10 @@ func app() *cli.App {
 		Name:    "twok",
 		Usage:   "keep a two-member etcd cluster writable when one member goes away",
 		Version: version(),
+		Description: `Each command's --help has its exit codes; 0 is success, 1 an error without a code of its own, 2 wrong usage. With
+--json a command that comes to a result prints one JSON value on stdout, also if that is bad news; an error
+alone is a line on stderr, and a hint what to do. Flags come before arguments. Nearly each may also come from the environment,
+as TWOK_ and its name (--data-dir is TWOK_DATA_DIR); what a person has to type may not.`,
 		Commands: []*cli.Command{
 			agentCommand(),
 			arbiterCommand(),
@@ -62,6 +68,7 @@ func prepare(commands []*cli.Command) {
 		}
 		environment(c)
 		requireFlags(c)
+		positiveTimeout(c)
 		prepare(c.Subcommands)
 	}
 }
@@ -83,8 +90,27 @@ func requireFlags(c *cli.Command) {
 	c.Action = func(ctx *cli.Context) error {
 		for _, name := range required {
 			if ctx.String(name) == "" {
-				return hint(usageError("%s needs --%s", c.HelpName, name), fmt.Sprintf("see `%s --help`", c.HelpName))
+				what := fmt.Sprintf("see `%s --help`", c.HelpName)
+				if ctx.NArg() == 1 && strings.Contains(ctx.Args().First(), "://") {
+					what = fmt.Sprintf("a URL goes behind its flag: --%s %s", name, ctx.Args().First())
+				}
+				return hint(usageError("%s needs --%s", c.HelpName, name), what)
 			}
+		}
+		return action(ctx)
+	}
+}
+
+// positiveTimeout refuses a --timeout that is over before anything was asked: it would look like a store that is away.
+func positiveTimeout(c *cli.Command) {
+	has := slices.ContainsFunc(c.Flags, func(f cli.Flag) bool { return f.Names()[0] == "timeout" })
+	action := c.Action
+	if !has || action == nil {
+		return
+	}
+	c.Action = func(ctx *cli.Context) error {
+		if d := ctx.Duration("timeout"); d <= 0 {
+			return usageError("--timeout is %v: it must be positive", d)
 		}
 		return action(ctx)
 	}
