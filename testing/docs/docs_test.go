@@ -92,6 +92,27 @@ func TestEveryRefusalHasItsAnchor(t *testing.T) {
 	}
 }
 
+// Each role that /health can show is in the row that explains them.
+//
+// Rules: P11.
+func TestEveryRoleIsNamed(t *testing.T) {
+	b, err := os.ReadFile(operations)
+	if err != nil {
+		t.Fatal(err)
+	}
+	row := regexp.MustCompile("(?m)^\\| `role` \\| .*$").FindString(string(b))
+	n := 0
+	for p := failover.Starting; p.String() != "unknown"; p++ {
+		if !strings.Contains(row, "`"+p.String()+"`") {
+			t.Errorf("the row of role in docs/operations.md lacks %s", p)
+		}
+		n++
+	}
+	if n < 10 {
+		t.Errorf("only %d roles", n)
+	}
+}
+
 var (
 	anchorID = regexp.MustCompile(`<a id="([^"]+)"></a>`)
 	heading  = regexp.MustCompile(`(?m)^#+ +(.*)$`)
