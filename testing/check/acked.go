@@ -116,6 +116,7 @@ func (p place) check(r *Result, ops []history.Op, byValue, revoked map[string]*h
 		p.foreign(r, byValue, kv.Key, kv.Value, kv.Mod)
 	}
 	at := map[int64]map[string]history.Change{}
+	first := map[string]int64{} // by value, of which each is written once
 	for _, c := range p.disk {
 		if at[c.Rev] == nil {
 			at[c.Rev] = map[string]history.Change{}
@@ -123,6 +124,10 @@ func (p place) check(r *Result, ops []history.Op, byValue, revoked map[string]*h
 		at[c.Rev][c.Key] = c
 		if !c.Delete {
 			p.foreign(r, byValue, c.Key, c.Value, c.Rev)
+			if rev, twice := first[c.Value]; twice && clients(c.Key) {
+				r.bad("%s: %s = %s was written at revision %d and once more at %d", p.name, c.Key, short(c.Value), rev, c.Rev)
+			}
+			first[c.Value] = c.Rev
 		}
 	}
 	newest := map[string]history.Write{} // acknowledged, by key

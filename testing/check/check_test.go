@@ -234,6 +234,30 @@ func is(kinds ...history.Kind) func(*history.Op) bool {
 	}
 }
 
+// again makes a write once more, at the end, as everybody sees it.
+func again(h *history.History, w history.Write) {
+	h.Final.HashRevision++
+	rev := h.Final.HashRevision
+	next := func(kvs []history.KV) []history.KV {
+		kvs = slices.Clone(kvs)
+		for i := range kvs {
+			if kv := &kvs[i]; kv.Key == w.Key {
+				kv.Value, kv.Mod, kv.Version = w.Value, rev, kv.Version+1
+				return kvs
+			}
+		}
+		panic("the key is not there")
+	}
+	h.Final.Linear = next(h.Final.Linear)
+	for i := range h.Final.Members {
+		m := &h.Final.Members[i]
+		m.Keys, m.Revision = next(m.Keys), rev
+		kv := m.Keys[slices.IndexFunc(m.Keys, func(kv history.KV) bool { return kv.Key == w.Key })]
+		m.Disk = append(m.Disk, history.Change{Rev: rev, Key: w.Key, Value: w.Value, Create: kv.Create, Version: kv.Version})
+		h.Watches[m.Site] = append(h.Watches[m.Site], history.Event{Rev: rev, Key: w.Key, Value: w.Value})
+	}
+}
+
 // kept is the n-th write under a lease that nobody revoked.
 func kept(h *history.History, n int) history.Op {
 	return *find(h, n, func(o *history.Op) bool {
@@ -430,6 +454,22 @@ func TestBad(t *testing.T) {
 			// It answered with writes of unknown outcome that were lost.
 			o := &h.Ops[len(h.Ops)-1]
 			o.Revision += 5
+		}},
+		{"acknowledged", Violated, "a write without an answer happened twice, everywhere", func(h *history.History) {
+			again(h, find(h, 0, func(o *history.Op) bool {
+				return o.Outcome == history.Unknown && slices.ContainsFunc(m(h, 0).Disk, func(c history.Change) bool { return c.Value == o.Writes[0].Value })
+			}).Writes[0])
+		}},
+		{"revisions", Violated, "a write without an answer is from before it was asked for", func(h *history.History) {
+			c := m(h, 0).Disk[40]
+			h.Ops = slices.Clone(h.Ops)
+			i := slices.IndexFunc(h.Ops, func(o history.Op) bool { return o.Wrote() && o.Revision == c.Rev })
+			if i < 0 {
+				panic("nobody knows who wrote that")
+			}
+			o := &h.Ops[i]
+			o.Outcome, o.Applied, o.Seen, o.Revision, o.Return = history.Unknown, false, nil, 0, 0
+			o.Call = 1 << 40
 		}},
 		{"reads", NotChecked, "no disk was read", func(h *history.History) { m(h, 0).Disk, m(h, 1).Disk = nil, nil }},
 

@@ -4,14 +4,15 @@
 //
 //	acknowledged   every write that etcd acknowledged is there, at its revision and with its value: in a
 //	               linearizable read, in each member's own data over the API, in each member's database on
-//	               disk; what is there was written by somebody; leases that were granted are known to
+//	               disk; what is there was written by somebody, once; leases that were granted are known to
 //	               both members and on both disks, and those that were revoked are not
 //	linearizable   registers and groups of keys, by porcupine, each group by itself
 //	reads          whatever an answer showed, of serializable reads too, was there at its revision, as both
 //	               disks have it: the same value, revision and version; no answer has a revision that is
 //	               nowhere in the end
 //	revisions      whoever asks after a write was acknowledged gets a higher revision for a write, no
-//	               lower one for a read; no two writes share one; a member's own never go back
+//	               lower one for a read; no two writes share one; a member's own never go back; a write without an
+//	               answer that is on a disk is above what was known when it was asked for
 //	watch          each site's stream is in order and without a gap to the end, both are equal, and they
 //	               show what was acknowledged and what is on disk, all of it and nothing else
 //	equal          both members are voters, of the same list; key spaces hash equal at one

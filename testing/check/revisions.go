@@ -2,6 +2,7 @@ package check
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
 	"sort"
@@ -31,7 +32,8 @@ func revisions(r *Result, h history.History, _ Options) {
 		}
 		at[o.Revision] = o
 	}
-	calls := slices.SortedFunc(slices.Values(ops), func(a, b *history.Op) int { return cmp.Compare(a.Call, b.Call) })
+	late := happened(h) // what was found of writes without an answer
+	calls := slices.SortedFunc(slices.Values(append(slices.Clone(ops), slices.Collect(maps.Keys(late))...)), func(a, b *history.Op) int { return cmp.Compare(a.Call, b.Call) })
 	returns := slices.SortedFunc(slices.Values(ops), func(a, b *history.Op) int { return cmp.Compare(a.Return, b.Return) })
 	var acked int64              // the highest revision of what had returned
 	member := map[string]int64{} // the same, by whom answered
@@ -43,7 +45,12 @@ func revisions(r *Result, h history.History, _ Options) {
 			acked = max(acked, p.Revision)
 		}
 		r.Checked++
+		rev, unanswered := late[o]
 		switch {
+		case unanswered:
+			if rev <= acked {
+				r.bad("%s of client %d, which had no answer, is at revision %d; somebody had got %d before it was asked for", o.Kind, o.Client, rev, acked)
+			}
 		case o.Kind == history.StaleGet:
 			if o.Revision < member[o.Site] {
 				r.bad("the member of %s answered client %d with revision %d, after it had answered somebody with %d", o.Site, o.Client, o.Revision, member[o.Site])
@@ -54,6 +61,30 @@ func revisions(r *Result, h history.History, _ Options) {
 			r.bad("%s of client %d got revision %d, after somebody had got %d", o.Kind, o.Client, o.Revision, acked)
 		}
 	}
+}
+
+// happened are the writes of unknown outcome that are on a disk, with their revisions.
+func happened(h history.History) map[*history.Op]int64 {
+	at := map[string]int64{} // by value
+	if h.Final != nil {
+		for _, m := range h.Final.Members {
+			for _, c := range m.Disk {
+				if rev, ok := at[c.Value]; !c.Delete && (!ok || c.Rev < rev) {
+					at[c.Value] = c.Rev
+				}
+			}
+		}
+	}
+	out := map[*history.Op]int64{}
+	for i := range h.Ops {
+		o := &h.Ops[i]
+		for _, w := range o.Writes {
+			if rev, ok := at[w.Value]; ok && o.Outcome == history.Unknown && !w.Delete {
+				out[o] = rev
+			}
+		}
+	}
+	return out
 }
 
 // stale counts serializable reads that missed a write which was acknowledged before they began.

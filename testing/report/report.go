@@ -77,9 +77,12 @@ const ok = "ok"
 
 func (r Result) broken() string { return "BROKEN ASSUMPTION (" + r.Broken + ")" }
 
-// Violated says whether a check found what no broken assumption excuses. That is so of a scenario that did not come to its end, too.
+// Violated says whether a check found what no broken assumption excuses. That is so of a scenario that did not come to its end, too. That
+// the two members of a pair that is whole differ is never excused: they are compared before one becomes a voter (P12).
 func (r Result) Violated() bool {
-	return r.Ran && r.found(check.Violated) && (r.Broken == "" || r.Holds)
+	return r.Ran && r.Check != nil && slices.ContainsFunc(r.Check.Results, func(x check.Result) bool {
+		return x.Verdict == check.Violated && (r.Broken == "" || r.Holds || x.Name == "equal")
+	})
 }
 
 func (r Result) found(v check.Verdict) bool {
@@ -249,7 +252,7 @@ func (r *Run) Text(w io.Writer) error {
 
 // word is a check's verdict, but where an assumption was broken: what is lost then twok did not promise.
 func (r Result) word(v check.Verdict) string {
-	if v == check.Violated && r.Broken != "" && !r.Holds {
+	if v == check.Violated && r.Broken != "" && !r.Violated() {
 		return "lost with " + r.Broken
 	}
 	return string(v)

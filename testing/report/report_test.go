@@ -85,8 +85,13 @@ func TestRun(t *testing.T) {
 //
 // Rules: none (the harness).
 func TestViolated(t *testing.T) {
-	bad := green("x/1")
-	bad.Check.Results = append(bad.Check.Results, check.Result{Name: "equal", Verdict: check.Violated})
+	bad, apart := green("x/1"), green("x/1")
+	bad.Check.Results = append(bad.Check.Results, check.Result{Name: "acknowledged", Verdict: check.Violated})
+	apart.Check.Results = append(apart.Check.Results, check.Result{Name: "equal", Verdict: check.Violated})
+	apart.Broken = "A1" // whatever was lost by that, a pair that is whole has one key space
+	if l := apart.Line(); apart.Breaks() || !strings.Contains(l, "equal VIOLATED") {
+		t.Error(l)
+	}
 	ended := bad
 	ended.Error = "context canceled"
 	lies, holds, never, unchecked := bad, bad, bad, green("x/1")
@@ -95,7 +100,7 @@ func TestViolated(t *testing.T) {
 	for _, c := range []struct {
 		r    Result
 		want bool
-	}{{bad, true}, {ended, true}, {holds, true}, {lies, false}, {never, false}, {unchecked, false}, {green("x/1"), false}} {
+	}{{bad, true}, {ended, true}, {holds, true}, {apart, true}, {lies, false}, {never, false}, {unchecked, false}, {green("x/1"), false}} {
 		if c.r.Violated() != c.want {
 			t.Errorf("%s: violated %t", c.r.Line(), c.r.Violated())
 		}
