@@ -260,12 +260,17 @@ func (c *client) do(ctx context.Context, o history.Op, call func(context.Context
 }
 
 // refused says whether etcd says with this error that it did not propose, or not apply, the request.
-// All others leave that open; so does "unavailable", even where nobody listens.
+// All others leave that open: "unavailable", even where nobody listens, and "no space", with which etcd answers a write that
+// went over the quota and was applied, too (etcd server, quotaApplierV3).
 func refused(err error) bool {
-	if errors.Is(err, rpctypes.ErrNoSpace) || errors.Is(err, rpctypes.ErrLeaseNotFound) {
+	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
 		return true
 	}
-	switch status.Code(err) {
+	code := status.Code(err)
+	if e := (rpctypes.EtcdError{}); errors.As(err, &e) { // the client library has made it of the status
+		code = e.Code()
+	}
+	switch code {
 	case codes.InvalidArgument, codes.PermissionDenied, codes.Unauthenticated:
 		return true
 	}
