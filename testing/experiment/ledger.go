@@ -181,7 +181,9 @@ func keysOf(ctx context.Context, cl *clientv3.Client, prefix string, opts ...cli
 		if err != nil {
 			return nil, fmt.Errorf("read the keys of %s: %w", prefix, err)
 		}
-		at = resp.Header.Revision
+		if at == 0 {
+			at = resp.Header.Revision // of a reply, that is the newest one, whatever was asked for
+		}
 		for _, kv := range resp.Kvs {
 			have[string(kv.Key)] = kv.ModRevision
 		}
