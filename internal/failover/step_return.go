@@ -280,7 +280,9 @@ func (m *machine) rewritten() {
 func (m *machine) returnFails(why Reason) {
 	s := &m.s
 	s.NewID = 0
-	s.JoinWait = s.P.MinRun / 4
+	// Each attempt costs the survivor two changes of its members and an ID for ever: ever more rarely, as for claims.
+	s.JoinWait = uint32(min(uint64(s.P.MinRun/4)<<s.StopLevel, uint64(s.P.MaxRun))) // at most 16
+	s.StopLevel = min(s.StopLevel+1, 16)
 	if s.Obs.Blank { // etcd must not start on nothing
 		m.enter(Lost)
 		s.Why = why
