@@ -46,7 +46,7 @@
 //     WAL's name, never neither, never a mixture. They delete nothing but their own
 //     unfinished copies; the replaced log stays as "<wal>.before-<old ID>".
 //     RewriteID called again after a kill at any step completes; what a killed ApplyStaged
-//     leaves beside the log the next one settles, or Settle.
+//     leaves beside the log the next one settles, or Settle; SettleRewrite does so for RewriteID.
 //  6. Open, ApplyStaged, RewriteID and CreateEmpty take etcd's own WAL lock, which proves
 //     that etcd is out; they do not keep a restarted etcd waiting. The caller
 //     holds the flock of member/snap/db for that (protocol.md, "the locks").

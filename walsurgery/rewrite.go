@@ -138,6 +138,16 @@ func beside(walDir, infix string) ([]string, error) {
 	return names, nil
 }
 
+// SettleRewrite finishes what an earlier, killed RewriteID left, as the next one would: the replaced log gets its name, which is
+// returned, an unfinished copy goes. It reads the WAL's metadata only, and may run beside etcd.
+//
+// Errors: of ReadMetadata; something foreign in the copy; of the file system.
+func SettleRewrite(lg *zap.Logger, walDir string) (aside string, err error) {
+	walDir = filepath.Clean(walDir)
+	defer guard("settle WAL", walDir, &err)
+	return settle(quiet(lg), walDir)
+}
+
 // settle finishes what an earlier, killed RewriteID left. A staging directory
 // carries the ID it was made for in its name, so it says itself what it is:
 // behind the exchange it holds the old log, whose ID is another one, and is set

@@ -353,6 +353,9 @@ func (a *Agent) tidy() error {
 	if _, err := walsurgery.Settle(a.log, a.cfg.walDir()); err != nil {
 		return err
 	}
+	if _, err := walsurgery.SettleRewrite(a.log, a.cfg.walDir()); err != nil {
+		return err
+	}
 	names, err := walsurgery.Replaced(a.cfg.walDir())
 	if err != nil {
 		return err

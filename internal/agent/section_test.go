@@ -164,3 +164,28 @@ func TestTidyKeepsWhatIsNotOurs(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A log that was replaced when the agent was killed gets its name when the pair is whole, as if nothing had happened: what is beside the
+// WAL does not stay under a name that nobody looks at.
+//
+// Rules: P12; F20.
+func TestTidyNamesReplacedLog(t *testing.T) {
+	a := sectionAgent(t)
+	if err := a.sec.log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	aside, err := walsurgery.RewriteID(a.log, a.cfg.walDir(), 0x77)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(aside, a.cfg.walDir()+".staging-77"); err != nil { // killed after the exchange
+		t.Fatal(err)
+	}
+	if err := a.tidy(); err != nil {
+		t.Fatal(err)
+	}
+	left, err := filepath.Glob(a.cfg.walDir() + ".*")
+	if err != nil || len(left) != 1 || left[0] != aside {
+		t.Errorf("%q, %v; want %q", left, err, aside)
+	}
+}
