@@ -52,6 +52,25 @@ func (w *watcher) fromFlags(f etcdproc.Flags) {
 	}
 }
 
+// lookForFlags watches for an etcd to read the flags of, while it is not known who this member is. In signal mode an etcd on a replaced
+// disk takes an ID that was removed, and ends within a tenth of a second; a second later it is started again. lookHere, which waits for
+// answers, and lookAtBinary would meet one by chance only.
+func (w *watcher) lookForFlags(ctx context.Context, _ int) {
+	w.mu.Lock()
+	known := w.obs.Member != 0
+	w.mu.Unlock()
+	if known || len(w.mem.site().PeerURLs) > 0 {
+		return
+	}
+	f, err := w.cfg.Etcd.Flags(ctx)
+	if err != nil {
+		return // none runs, or not any more
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.fromFlags(f)
+}
+
 // meet asks the other member's peer ports for its client URLs.
 func (a *Agent) meet(ctx context.Context) {
 	for _, m := range a.mem.site().Other {

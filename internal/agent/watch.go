@@ -126,6 +126,7 @@ func (w *watcher) run(ctx context.Context) {
 	g.Go(func() { w.every(ctx, w.cfg.Tick, w.lookHere) })
 	g.Go(func() { w.every(ctx, max(w.cfg.Tick, 20*time.Millisecond), w.lookThere) })
 	g.Go(func() { w.every(ctx, max(2*time.Second, 10*w.cfg.Tick), w.lookAtBinary) })
+	g.Go(func() { w.every(ctx, max(100*time.Millisecond, w.cfg.Tick), w.lookForFlags) })
 	g.Wait()
 	if err := w.local.Close(); err != nil && ctx.Err() == nil {
 		w.log.Debug("closing the local client", zap.Error(err))
