@@ -51,7 +51,11 @@ func arbiterRegisterTelling(raw string, tell func(error)) (arbiter.Register, err
 	env.tell = tell
 	r, err := openArbiter(raw, env)
 	if err != nil {
-		return nil, hint(withCode(fmt.Errorf("--arbiter: %w", err), exitUsage), "supported are "+arbiterURLs)
+		what := "supported are " + arbiterURLs
+		if strings.Contains(err.Error(), "TWOK_ARBITER_") { // the URL is right
+			what = "how an arbiter's credentials are given: see `twok arbiter --help`"
+		}
+		return nil, hint(withCode(fmt.Errorf("--arbiter: %w", err), exitUsage), what)
 	}
 	return r, nil
 }

@@ -157,6 +157,20 @@ func TestOpenArbiterRefuses(t *testing.T) {
 	}
 }
 
+// What is wrong with the credentials has no hint about URLs.
+//
+// Rules: none (command line).
+func TestHintOfCredentials(t *testing.T) {
+	t.Setenv(envTokenFile, filepath.Join(t.TempDir(), "none"))
+	_, err := arbiterRegister("http://127.0.0.1:1/pair")
+	if codeOf(err) != exitUsage || !strings.Contains(hintOf(err), "twok arbiter --help") || strings.Contains(hintOf(err), "supported") {
+		t.Errorf("%v, hint %q", err, hintOf(err))
+	}
+	if _, err := arbiterRegister("ftp://127.0.0.1:1/pair"); !strings.HasPrefix(hintOf(err), "supported are ") {
+		t.Errorf("%v, hint %q", err, hintOf(err))
+	}
+}
+
 // A secret's file is read for each request: a changed one is noticed.
 // Rules: none (configuration).
 func TestSecretIsReadEachTime(t *testing.T) {
@@ -183,6 +197,15 @@ func TestSecretIsReadEachTime(t *testing.T) {
 // comes from the environment.
 // Rules: P1; F11, F12.
 func TestServeSecured(t *testing.T) {
+	for listen, everywhere := range map[string]bool{"127.0.0.1:7379": false, "0.0.0.0:7379": true, "[::]:7379": true, "10.0.0.1:7379": false} {
+		addr, err := net.ResolveTCPAddr("tcp", listen)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := usage("http://x/", addr); strings.Contains(got, "in place of 127.0.0.1") != everywhere {
+			t.Errorf("%s: %s", listen, got)
+		}
+	}
 	cert, key := pemPair(t)
 	first, err := os.ReadFile(cert)
 	if err != nil {

@@ -158,8 +158,17 @@ func announce(c *cli.Context, dir, scheme string, addr net.Addr, s *httpcas.Serv
 			Damaged   []string `json:"damaged"`
 		}{url, addr.String(), dir, os.Getpid(), some(s.Leftovers()), some(s.Damaged())})
 	}
-	_, err := fmt.Fprintf(c.App.Writer, "serving %s\nuse --arbiter %sNAME, with a NAME of your choice for each pair\n", dir, url)
+	_, err := fmt.Fprintf(c.App.Writer, "serving %s\n%s\n", dir, usage(url, addr))
 	return err
+}
+
+// usage tells people what to give the agents, who are on other machines.
+func usage(url string, addr net.Addr) string {
+	host := ""
+	if t, ok := addr.(*net.TCPAddr); ok && t.IP.IsUnspecified() {
+		host = "an address of this machine that both sites reach in place of 127.0.0.1, and "
+	}
+	return fmt.Sprintf("use --arbiter %sNAME, with %sa NAME of your choice for each pair", url, host)
 }
 
 // reachable replaces "every address" by the loopback one.

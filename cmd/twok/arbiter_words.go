@@ -35,7 +35,7 @@ func words(r arbiter.Record, now time.Time) (ws []string) {
 	case whole && r.Survivor.ID != 0:
 		say("The pair is whole, as noted %s. Its last survivor was %s.", since(r.WholeAt, now), name)
 	case whole:
-		say("The pair is whole, as noted %s. No member ever had to go on alone.", since(r.WholeAt, now))
+		say("The pair is whole, as noted %s. No member had to go on alone since this record was made.", since(r.WholeAt, now))
 	default:
 		say("The record is new: the pair has not been whole with it yet.")
 	}

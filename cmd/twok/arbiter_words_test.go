@@ -24,7 +24,7 @@ func TestWords(t *testing.T) {
 	}{
 		{"new", func(*arbiter.Record) {}, []string{"is new", "nothing would write: neither member has the pair token"}, "alone"},
 		{"whole, never lost", func(r *arbiter.Record) { r.WholeGeneration, r.WholeAt = 3, at(time.Minute) },
-			[]string{"whole, as noted 1m0s ago", "No member ever", "as generation 4"}, "paused"},
+			[]string{"whole, as noted 1m0s ago", "No member had to go on alone since this record was made.", "as generation 4"}, "paused"},
 		{"whole again", func(r *arbiter.Record) {
 			r.WholeGeneration, r.Survivor = 3, arbiter.Member{ID: 0xa, Name: "a"}
 		}, []string{"last survivor was a (000000000000000a)", "at an unknown time", "as generation 4"}, "goes on"},
