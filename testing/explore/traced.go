@@ -117,6 +117,22 @@ func (w *World) Up(i int) bool {
 	return true
 }
 
+// Replace gives etcd i, which is down, a new disk, on which it makes itself the member that it was at the pair's beginning, as etcd does
+// with an empty directory and the flags of its first start while no other member still lists it. What it had promised is forgotten,
+// which A0 does not allow: no move of the explorer.
+func (w *World) Replace(i int) bool {
+	if w.alive(i) || w.Sites[i].Locked {
+		return false
+	}
+	first := w.Hist[:2:2] // as NewTraced has it
+	for _, e := range first {
+		if int(e.Site) == i {
+			w.Nodes[i] = Node{ID: e.ID, Term: 1, Log: first, HS: 2, DB: 2, Commit: 2, Applied: 2}
+		}
+	}
+	return true
+}
+
 // Flush makes the disk of node i have this much, as if it had been written when
 // there was no more. What lies below stays, what lies above what is there is cut off.
 func (w *World) Flush(i, hs, db int) {

@@ -44,8 +44,9 @@ type Fault struct {
 	Holds bool
 	// Slow: it takes minutes and much disk; a soak leaves it out.
 	Slow bool
-	// Users: it changes members as a user does. Untraced says why the agents' traces are not validated; empty: they are.
+	// Users: it changes members as a user does. Disks: it replaces a disk by an empty one. Untraced says why the agents' traces are not validated; empty: they are.
 	Users    bool
+	Disks    bool
 	Untraced string
 	Run      func(context.Context, *Stage) error
 }

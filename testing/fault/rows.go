@@ -184,7 +184,7 @@ func rows() []Fault {
 			},
 		},
 		{
-			Name: "F23", About: "the target's data are wiped while it is down: it returns with nothing, under a new ID", Rows: []string{"F23"}, Claims: 1, Roles: both,
+			Name: "F23", About: "the target's data are wiped while it is down: it returns with nothing, under a new ID", Rows: []string{"F23"}, Claims: 1, Roles: both, Disks: true,
 			Run: func(ctx context.Context, s *Stage) error {
 				if err := do(ctx, func(ctx context.Context) error { return lost(ctx, s) }, s.Confirmed); err != nil {
 					return err

@@ -48,7 +48,7 @@ func second() []Fault {
 			Run: walDir,
 		},
 		{
-			Name: "big", About: "a database of 1 GB: the target returns by log, and then with nothing, by a snapshot", Claims: 2, Roles: both, Slow: true,
+			Name: "big", About: "a database of 1 GB: the target returns by log, and then with nothing, by a snapshot", Claims: 2, Roles: both, Slow: true, Disks: true,
 			Prepare: func(o *cluster.Options) {
 				// The log is purged as it grows, as a large database's is.
 				o.EtcdFlags = append(o.EtcdFlags, "--quota-backend-bytes", "8589934592", "--snapshot-count", "200")

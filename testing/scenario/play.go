@@ -263,7 +263,7 @@ func validate(f fault.Fault, a, b string, limit int) *report.Trace {
 	ls, err := trace.ReadFiles(a, b, "")
 	if err == nil {
 		var r trace.Report
-		r, err = trace.Check(ls, trace.Options{Users: f.Users, Limit: limit})
+		r, err = trace.Check(ls, trace.Options{Users: f.Users, Disks: f.Disks, Limit: limit})
 		t.Detail = r.String()
 	}
 	switch t.Took = time.Since(begun); {

@@ -51,6 +51,7 @@ var ErrUndecided = errors.New("whether the model allows this trace was not decid
 // Options widen what may happen between the lines.
 type Options struct {
 	Users bool // people add and remove members
+	Disks bool // disks are replaced, and etcd begins anew on them with the flags of its first start
 	Limit int  // states at most, with all bounds widened; zero: as many as it takes, which can be minutes
 
 	wide int // the bounds are so many times as large; zero: once

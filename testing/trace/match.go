@@ -114,7 +114,8 @@ func (c *cand) look(f *facts, l *Line) (fed failover.Obs, n need, blind int) {
 		n.commit = at
 		n.say("it sees the commit index %d, %d of the model", o.Commit, at)
 	}
-	if s := c.starts[i]; started(o.Start) && o.Start != s.real && !c.seen(i, now, func(v *view) bool { return v.obs.Start > s.model }) {
+	// An etcd that is started while the agent holds the locks waits for them: the model's starts afterwards.
+	if s := c.starts[i]; started(o.Start) && o.Start != s.real && !c.w.Sites[i].Locked && !c.seen(i, now, func(v *view) bool { return v.obs.Start > s.model }) {
 		n.start = true
 		n.say("its etcd was started")
 	}

@@ -367,6 +367,13 @@ func (v *env) hidden(c *cand, n *need, each func(*cand)) {
 			return d.w.Apply(explore.Move{Op: explore.Learn, A: uint8(i)})
 		})
 	}
+	if v.opt.Disks {
+		for i, site := range []string{"a", "b"} {
+			v.attemptFor(crash, c, "the disk of "+site+" is replaced, etcd makes itself a member of the beginning there", func(d *cand) bool {
+				return d.w.Replace(i)
+			}, each)
+		}
+	}
 	if v.opt.Users && (n.inside || n.reply == 2 || n.commit > 0) {
 		v.users(c, each)
 	}

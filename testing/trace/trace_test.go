@@ -38,6 +38,46 @@ func TestRecorded(t *testing.T) {
 	}
 }
 
+// TestReplacedDisk: the loser's disk is replaced by an empty one, on which its etcd makes itself the member that it was, again and
+// again, since nothing but the survivor tells it that it was removed. Told that disks are replaced the model explains it, else it refuses.
+//
+// Rules: none (the model itself).
+func TestReplacedDisk(t *testing.T) {
+	ls, err := ReadFiles("testdata/blank_a.jsonl", "testdata/blank_b.jsonl", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, err := Check(ls, Options{Disks: true}); err != nil || r.Lines != len(ls) {
+		t.Errorf("%v, %v", r, err)
+	}
+	if _, err := inModel(ls, Options{}); !errors.Is(err, ErrRefused) {
+		t.Errorf("with the old disk: %v", err)
+	}
+}
+
+// TestWaitingEtcd: where something else starts etcd, it may be seen started while the agent holds the locks for which it waits.
+//
+// Rules: P8.
+func TestWaitingEtcd(t *testing.T) {
+	ls := recorded(t)
+	held := -1
+	for k := range ls {
+		l := &ls[k]
+		switch {
+		case l.Site != survivor || l.Event != "tick":
+		case held < 0 && l.From == failover.Claiming.String():
+			held = k
+		case held >= 0 && started(l.In.Obs.Start) && l.In.Obs.Start != ls[held].In.Obs.Start:
+			ls[held].In.Obs.Start = l.In.Obs.Start
+			if _, err := Check(ls, Options{}); err != nil {
+				t.Error(err)
+			}
+			return
+		}
+	}
+	t.Fatal("no tick with the locks held, or no start after it")
+}
+
 // book is a trace that is being changed.
 type book struct {
 	*testing.T
