@@ -127,7 +127,7 @@ func startArbiter(ctx context.Context, kind, dir string, log io.Writer) (url str
 // demoSteps are the steps of which the time since the cut is kept, if the survivor made them.
 var demoSteps = []lab.EventKind{lab.EventClaim, lab.EventStop, lab.EventNamed, lab.EventAppend, lab.EventLead}
 
-// demoRounds are the rounds of a demo that ended well, from its result and its events.
+// demoRounds are the rounds of a demo that ended well, and those that lost something, from its result and its events.
 func demoRounds(result, events []byte) (out []Run, err error) {
 	var d struct {
 		Rounds []struct {
@@ -167,6 +167,10 @@ func demoRounds(result, events []byte) (out []Run, err error) {
 		}
 	}
 	for _, x := range d.Rounds {
+		if x.Lost > 0 { // it has an error, too, and counts all the more
+			out = append(out, Run{Values: map[string]float64{"acked": float64(x.Acked), "lost": float64(x.Lost)}, Notes: map[string]string{"survivor": "not counted"}})
+			continue
+		}
 		if x.Error != "" || x.First == nil || x.Whole == nil || !x.Hashes || x.Acked == 0 {
 			continue
 		}

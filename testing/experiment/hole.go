@@ -72,17 +72,12 @@ func holeOnce(ctx context.Context, s *Session) error {
 	}
 	g := newGate(promotion)
 	r, err := hole(ctx, s, c, g)
-	if err = errors.Join(err, g.close(), c.Close()); err != nil {
+	err = errors.Join(err, g.close(), c.Close())
+	if r == nil {
 		return err
 	}
-	data, err := json.MarshalIndent(r, "", " ")
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(filepath.Join(s.Dir, "run.json"), data, 0o644); err != nil {
-		return err
-	}
-	if err := s.Add(r.values()); err != nil {
+	data, jerr := json.MarshalIndent(r, "", " ")
+	if err = errors.Join(err, jerr, os.WriteFile(filepath.Join(s.Dir, "run.json"), data, 0o644), s.Add(r.values())); err != nil {
 		return err
 	}
 	for _, dir := range []string{c.Site("a").DataDir, c.Site("b").DataDir, filepath.Join(s.Dir, "off")} {
@@ -102,7 +97,7 @@ func (r *holeRun) values() (map[string]float64, map[string]string) {
 	return v, map[string]string{"agent": r.Reason, "by_hand": r.ByHand, "rule_off": r.RuleOff}
 }
 
-// hole: site a survives alone, site b returns and is promoted.
+// hole: site a survives alone, site b returns and is promoted. With an error there is a run only if it lost what twok must not lose.
 func hole(ctx context.Context, s *Session, c *lab.Cluster, g *gate) (*holeRun, error) {
 	more, err := strconv.Atoi(s.Case)
 	if err != nil {
@@ -202,7 +197,7 @@ func hole(ctx context.Context, s *Session, c *lab.Cluster, g *gate) (*holeRun, e
 		}
 	}
 	if len(r.LostByRule) > 0 {
-		return nil, fmt.Errorf("%d acknowledged writes are missing though the returned member did not claim: %v", len(r.LostByRule), r.LostByRule)
+		return r, fmt.Errorf("%d acknowledged writes are missing though the returned member did not claim: %v", len(r.LostByRule), r.LostByRule)
 	}
 	return r, nil
 }

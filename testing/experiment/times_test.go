@@ -54,6 +54,11 @@ func TestDemoRounds(t *testing.T) {
 			t.Errorf("round %d: %+v, not %+v", i+1, got[i], want[i])
 		}
 	}
+	// A round that lost something has an error and is counted.
+	got, err = demoRounds([]byte(`{"rounds":[{"round":1,"leader":"a","survivor":"b","acked":100,"lost":7,"error":"the audit failed"}]}`), nil)
+	if err != nil || len(got) != 1 || got[0].Values["lost"] != 7 || got[0].Values["acked"] != 100 {
+		t.Errorf("%+v, %v", got, err)
+	}
 	if _, err := demoRounds([]byte("nothing"), nil); err == nil {
 		t.Error("no result is no error")
 	}
