@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -280,25 +279,4 @@ func noAccess(err error) error {
 		return fmt.Errorf("%w: %w", err, ErrNoAccess)
 	}
 	return err
-}
-
-// told is what the command line, the environment and the configuration file say.
-func (s *supervisor) told() (Flags, error) {
-	env := s.cfg.Env
-	if env == nil {
-		env = os.Environ()
-	}
-	return parseFlags(s.cfg.Argv, env, os.ReadFile)
-}
-
-// Command: see Commander.
-func (s *supervisor) Command() (Flags, error) {
-	if _, err := exec.LookPath(s.cfg.Argv[0]); err != nil {
-		return Flags{}, fmt.Errorf("etcd's command: %w", err)
-	}
-	f, err := s.told()
-	if err == nil && f.DataDir == f.Name+".etcd" && filepath.Base(s.cfg.Argv[0]) != "etcd" {
-		f.DataDir = "" // etcd's default, which a wrapper need not leave
-	}
-	return f, err
 }

@@ -124,6 +124,32 @@ func (p *pair) setAside(site, reason string) string {
 	return dirs[0]
 }
 
+// aloneAndRestored is aloneByCut, and then both sites killed and the survivor's disk put back to where it was before the writes of lost
+// and before a confirmation above it (P10). Those of old are from before the copy.
+func (p *pair) aloneAndRestored() (survivor, loser string, old, lost *ledger) {
+	p.Helper()
+	survivor, loser = p.aloneByCut()
+	old = p.ledger(survivor)
+	old.more(10)
+	p.must(p.Site(loser).Kill())
+	p.must(p.Site(survivor).Kill())
+	old.end()
+	restore := p.saved(survivor)
+	p.must(p.Site(survivor).Start())
+	p.role(survivor, "alone")
+	lost = p.ledger(survivor)
+	lost.more(50)
+	lost.end()
+	st, err := p.Site(survivor).Status(p.within())
+	p.must(err)
+	p.Site(survivor).KillAgent() // a new agent confirms at once
+	p.must(p.Site(survivor).StartAgent())
+	p.confirmedAt(st.RaftIndex)
+	p.must(p.Site(survivor).Kill())
+	restore()
+	return survivor, loser, old, lost
+}
+
 // ledger has clients of one member alone, and knows what became of each write.
 type ledger struct {
 	*pair
