@@ -2,6 +2,7 @@ package experiment
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"maps"
@@ -150,6 +151,13 @@ func TestPlay(t *testing.T) {
 	}
 	if c, _ := s.Cell("x", "c", "3.6"); c.Runs != 4 || c.Failed != 2 || c.Values["v"].Sum != 4 {
 		t.Errorf("%+v", c)
+	}
+	var saved Summary
+	if data, err := os.ReadFile(filepath.Join(out, "summary.json")); err != nil || json.Unmarshal(data, &saved) != nil {
+		t.Errorf("summary.json: %v, %q", err, data)
+	}
+	if c, _ := saved.Cell("x", "c", "3.6"); c.Runs != 4 || c.Failed != 2 || c.Values["v"].Sum != 4 {
+		t.Errorf("summary.json: %+v", c)
 	}
 	broken, asked = false, nil
 	if err := play(Config{Total: 5}); err != nil || !slices.Equal(asked, []int{1}) { // failed runs are none

@@ -200,38 +200,87 @@ func spread(d Dist) string {
 	return fmt.Sprintf("%.2f · %.2f **%.2f** %.2f · %.2f · %.2f", d.Min, d.P25, d.P50, d.P75, d.P90, d.Max)
 }
 
+// tableFailover is, for each claim-after, what all runs of a kind show together, the steps of those, and each cell.
 func tableFailover(s Summary) string {
 	var b strings.Builder
-	cells := s.Of("failover")
 	for _, after := range failoverAfter {
-		of := slices.DeleteFunc(slices.Clone(cells), func(c Cell) bool { return !strings.HasPrefix(c.Case, after+"-") })
-		if len(of) == 0 {
+		cells := slices.DeleteFunc(s.Of("failover"), func(c Cell) bool { return !strings.HasPrefix(c.Case, after+"-") })
+		if len(cells) == 0 {
 			continue
 		}
-		fmt.Fprintf(&b, "Claim-after %s; seconds: least · quartiles (**median**) · 90 of 100 · most.\n\n", after)
-		b.WriteString("| Arbiter | Cut | etcd | Runs | Cut → first write | Heal → whole | The former leader survives | Lost |\n|---|---|---|---|---|---|---|---|\n")
-		for _, c := range of {
-			arb, cut, _ := strings.Cut(strings.TrimPrefix(c.Case, after+"-"), "-")
-			who := fmt.Sprintf("%d of %d", c.Notes["survivor"]["the former leader"], c.Runs-c.Notes["survivor"]["nobody claimed"])
-			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s | %.0f of %.0f |\n", arb, cut, c.Etcd, runs(c), spread(c.Values["first_write"]), spread(c.Values["whole"]),
-				who, c.Values["lost"].Sum, c.Values["acked"].Sum)
+		const columns = "Runs | Cut → first write | Heal → whole | The former leader survives | Lost |\n"
+		fmt.Fprintf(&b, "Claim-after %s; seconds: least · quartiles (**median**) · 90 of 100 · most.\n\n| All runs of | %s|---|---|---|---|---|---|\n", after, columns)
+		pooled := poolFailover(cells)
+		for _, c := range pooled {
+			fmt.Fprintf(&b, "| %s | %s\n", c.Case, failoverRow(c))
+		}
+		b.WriteString("\nMedians of the steps, seconds after the cut:\n\n| All runs of | The claim begins | etcd is stopped | The record names it | The log has it | It leads | First write |\n|---|---|---|---|---|---|---|\n")
+		for _, c := range pooled {
+			if c.Values["named"].N > 0 {
+				fmt.Fprintf(&b, "| %s | %s\n", c.Case, stepsRow(c))
+			}
+		}
+		fmt.Fprintf(&b, "\nEach cell:\n\n| Arbiter | Cut | etcd | %s|---|---|---|---|---|---|---|---|\n", columns)
+		for _, c := range cells {
+			arb, cut := arbiterCut(c)
+			fmt.Fprintf(&b, "| %s | %s | %s | %s\n", arb, cut, c.Etcd, failoverRow(c))
 		}
 		b.WriteString("\n")
 	}
-	b.WriteString("Medians of the steps, seconds after the cut:\n\n| Claim-after, arbiter, cut | etcd | The claim begins | etcd is stopped | The record names it | The log has it | It leads | First write |\n|---|---|---|---|---|---|---|---|\n")
-	for _, c := range cells {
-		if c.Values["named"].N == 0 {
-			continue
-		}
-		fmt.Fprintf(&b, "| %s | %s", c.Case, c.Etcd)
-		for _, k := range append(slices.Clone(demoSteps), "first_write") {
-			if d := c.Values[string(k)]; d.N > 0 {
-				fmt.Fprintf(&b, " | %.2f", d.P50)
-			} else {
-				b.WriteString(" | –")
-			}
-		}
-		b.WriteString(" |\n")
-	}
 	return b.String()
+}
+
+// arbiterCut are the parts of a case.
+func arbiterCut(c Cell) (arbiter, cut string) {
+	_, rest, _ := strings.Cut(c.Case, "-")
+	arbiter, cut, _ = strings.Cut(rest, "-")
+	return arbiter, cut
+}
+
+func failoverRow(c Cell) string {
+	return fmt.Sprintf("%s | %s | %s | %d of %d | %.0f of %.0f |", runs(c), spread(c.Values["first_write"]), spread(c.Values["whole"]),
+		c.Notes["survivor"]["the former leader"], c.Runs-c.Notes["survivor"]["nobody claimed"], c.Values["lost"].Sum, c.Values["acked"].Sum)
+}
+
+func stepsRow(c Cell) string {
+	var b strings.Builder
+	for _, k := range append(slices.Clone(demoSteps), "first_write") {
+		if d := c.Values[string(k)]; d.N > 0 {
+			fmt.Fprintf(&b, "%.2f | ", d.P50)
+		} else {
+			b.WriteString("– | ")
+		}
+	}
+	return strings.TrimSuffix(b.String(), " ")
+}
+
+// poolFailover is a cell a cut, over all arbiters and etcds, and one an arbiter and an etcd, over the cuts that the leader lives through.
+func poolFailover(cells []Cell) (out []Cell) {
+	add := func(what string, has func(arbiter, cut, etcd string) bool) {
+		of := slices.DeleteFunc(slices.Clone(cells), func(c Cell) bool {
+			arb, cut := arbiterCut(c)
+			return !has(arb, cut, c.Etcd)
+		})
+		if len(of) > 0 {
+			all := pool(of)
+			all.Case = what
+			out = append(out, all)
+		}
+	}
+	for _, k := range lab.CutKinds {
+		add(string(k), func(_, cut, _ string) bool { return cut == string(k) })
+	}
+	leads := func(cut string) bool { return cut != string(lab.CutKillLeader) && cut != string(lab.CutRestartBoth) }
+	for _, a := range cluster.Arbiters {
+		add(a+", the leader lives", func(arb, cut, _ string) bool { return arb == a && leads(cut) })
+	}
+	var etcds []string
+	for _, c := range cells {
+		etcds = append(etcds, c.Etcd)
+	}
+	slices.Sort(etcds)
+	for _, v := range slices.Compact(etcds) {
+		add("etcd "+v+", the leader lives", func(_, cut, etcd string) bool { return etcd == v && leads(cut) })
+	}
+	return out
 }

@@ -28,6 +28,8 @@ type Cell struct {
 	Values     map[string]Dist `json:"values,omitempty"`
 	// Notes counts the runs with each text of each note.
 	Notes map[string]map[string]int `json:"notes,omitempty"`
+
+	measured map[string][]float64 // what Values are the distributions of
 }
 
 // Dist is a distribution. A quantile is the smallest measured value with at least that part of all at or below it.
@@ -67,13 +69,12 @@ func quantile(sorted []float64, q float64) float64 {
 func Summarize(runs []Run) Summary {
 	type key struct{ e, c, v string }
 	cells := map[key]*Cell{}
-	values := map[key]map[string][]float64{}
 	for _, r := range runs {
 		k := key{r.Experiment, r.Case, r.Version}
 		c := cells[k]
 		if c == nil {
-			c = &Cell{Experiment: r.Experiment, Version: r.Version, Case: r.Case, Values: map[string]Dist{}, Notes: map[string]map[string]int{}}
-			cells[k], values[k] = c, map[string][]float64{}
+			c = &Cell{Experiment: r.Experiment, Version: r.Version, Case: r.Case, Notes: map[string]map[string]int{}, measured: map[string][]float64{}}
+			cells[k] = c
 		}
 		c.Etcd = r.Etcd
 		if r.Error != "" {
@@ -82,20 +83,15 @@ func Summarize(runs []Run) Summary {
 		}
 		c.Runs++
 		for name, x := range r.Values {
-			values[k][name] = append(values[k][name], x)
+			c.measured[name] = append(c.measured[name], x)
 		}
 		for name, text := range r.Notes {
-			if c.Notes[name] == nil {
-				c.Notes[name] = map[string]int{}
-			}
-			c.Notes[name][text]++
+			c.note(name, text, 1)
 		}
 	}
 	var s Summary
-	for k, c := range cells {
-		for name, v := range values[k] {
-			c.Values[name] = Distribution(v)
-		}
+	for _, c := range cells {
+		c.distribute()
 		s.Cells = append(s.Cells, *c)
 	}
 	order := map[string]int{}
@@ -115,6 +111,38 @@ func Summarize(runs []Run) Summary {
 		return strings.Compare(a.Case+" "+a.Version, b.Case+" "+b.Version)
 	})
 	return s
+}
+
+func (c *Cell) note(name, text string, n int) {
+	if c.Notes[name] == nil {
+		c.Notes[name] = map[string]int{}
+	}
+	c.Notes[name][text] += n
+}
+
+func (c *Cell) distribute() {
+	c.Values = map[string]Dist{}
+	for name, v := range c.measured {
+		c.Values[name] = Distribution(v)
+	}
+}
+
+// pool is one cell with the runs of all of these.
+func pool(cells []Cell) Cell {
+	all := Cell{Notes: map[string]map[string]int{}, measured: map[string][]float64{}}
+	for _, c := range cells {
+		all.Runs, all.Failed = all.Runs+c.Runs, all.Failed+c.Failed
+		for name, v := range c.measured {
+			all.measured[name] = append(all.measured[name], v...)
+		}
+		for name, texts := range c.Notes {
+			for text, n := range texts {
+				all.note(name, text, n)
+			}
+		}
+	}
+	all.distribute()
+	return all
 }
 
 // Of are the cells of one experiment.
@@ -166,21 +194,18 @@ func Read(out string) (runs []Run, err error) {
 	return runs, nil
 }
 
-// ReadSummary reads what Play left.
-func ReadSummary(out string) (s Summary, err error) {
-	data, err := os.ReadFile(filepath.Join(out, "summary.json"))
-	if err != nil {
-		return s, err
-	}
-	return s, json.Unmarshal(data, &s)
+// ReadSummary summarises every run below out.
+func ReadSummary(out string) (Summary, error) {
+	runs, err := Read(out)
+	return Summarize(runs), err
 }
 
 func saveSummary(out string) error {
-	runs, err := Read(out)
+	s, err := ReadSummary(out)
 	if err != nil {
 		return err
 	}
-	data, err := json.MarshalIndent(Summarize(runs), "", " ")
+	data, err := json.MarshalIndent(s, "", " ")
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -140,6 +141,7 @@ func (r Result) Line() string {
 // Run is what a run of scenarios leaves.
 type Run struct {
 	Command []string  `json:"command"`
+	Flags   []string  `json:"flags,omitempty"` // of Command, those that playing a scenario again needs beside its seed and name
 	Seed    uint64    `json:"seed"`
 	Started time.Time `json:"started"`
 	Seconds float64   `json:"seconds"`
@@ -236,10 +238,11 @@ func (r *Run) Text(w io.Writer) error {
 			}
 		}
 		cell, _, _ := strings.Cut(x.Name, "#") // a round of a soak has its own seed
+		again := append([]string{"go run ./testing/scenario/cmd --seed", strconv.FormatUint(x.Seed, 10)}, r.Flags...)
 		for _, m := range x.Moments {
 			fmt.Fprintf(&b, "  %8.3f s  %s\n", m.At.Seconds(), m.Text)
 		}
-		fmt.Fprintf(&b, "  logs, traces and history: %s\n  again: go run ./testing/scenario/cmd --seed %d --select %s\n  the checks alone: go run ./testing/scenario/cmd --replay %s\n", x.Dir, x.Seed, cell, x.Dir)
+		fmt.Fprintf(&b, "  logs, traces and history: %s\n  again: %s\n  the checks alone: go run ./testing/scenario/cmd --replay %s\n", x.Dir, strings.Join(append(again, "--select", cell), " "), x.Dir)
 	}
 	for _, n := range r.Planned {
 		if !have[n] {
@@ -276,39 +279,4 @@ func (r *Run) Save(dir string) error {
 	}
 	return errors.Join(os.WriteFile(filepath.Join(dir, textFile), []byte(b.String()), 0o644),
 		os.WriteFile(filepath.Join(dir, jsonFile), append(data, '\n'), 0o644))
-}
-
-// AppendTotals adds a line with the run's totals to a file, which is created if needed.
-func (r *Run) AppendTotals(path string) (err error) {
-	var red []string
-	for _, x := range r.Results {
-		if x.Red() {
-			red = append(red, x.Name)
-		}
-	}
-	line, err := json.Marshal(struct {
-		Started time.Time      `json:"started"`
-		Seconds float64        `json:"seconds"`
-		Seed    uint64         `json:"seed"`
-		Planned int            `json:"planned"`
-		Ran     int            `json:"ran"`
-		Red     []string       `json:"red"`
-		Claims  int            `json:"claims"`
-		Ops     int            `json:"operations"`
-		Acked   int            `json:"acknowledged_writes"`
-		Unknown int            `json:"unknown"`
-		ByFault map[string]int `json:"by_fault"`
-
-		Broken int                  `json:"broken_assumptions"`
-		Traces map[TraceVerdict]int `json:"traces"`
-	}{r.Started.UTC(), r.Seconds, r.Seed, len(r.Planned), r.Ran, red, r.Claims, r.Ops, r.Acked, r.Unknown, r.ByFault, r.Broken, r.Traces})
-	if err != nil {
-		return err
-	}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(append(line, '\n'))
-	return errors.Join(err, f.Close())
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -65,7 +66,7 @@ func TestRun(t *testing.T) {
 		{"a store refused", []string{"x/1", "y/2"}, []Result{green("x/1"), store}, true, "0 red"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := Run{Planned: c.planned, Results: c.results, Seed: 7}
+			r := Run{Planned: c.planned, Results: c.results, Seed: 7, Flags: []string{"--v6", "--twok", "F"}}
 			r.Sum()
 			var b strings.Builder
 			if err := r.Text(&b); err != nil {
@@ -74,7 +75,7 @@ func TestRun(t *testing.T) {
 			if r.OK() != c.ok || !strings.Contains(b.String(), c.text) {
 				t.Errorf("green %t, want %t:\n%s", r.OK(), c.ok, b.String())
 			}
-			if !c.ok && len(c.results) == 2 && c.results[1].Ran && !strings.Contains(b.String(), "--seed") {
+			if !c.ok && len(c.results) == 2 && c.results[1].Ran && !strings.Contains(b.String(), "cmd --seed 0 --v6 --twok F --select y/2\n") {
 				t.Errorf("it does not say how to play it again:\n%s", b.String())
 			}
 		})
@@ -152,29 +153,56 @@ func TestSave(t *testing.T) {
 	}
 }
 
-// Each run adds a line of its own.
+// Each run has a line of its own, which grows with it. A file that is something else is left alone.
 //
 // Rules: none (the harness).
-func TestAppendTotals(t *testing.T) {
+func TestSaveTotals(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "totals.jsonl")
-	for range 2 {
-		r := Run{Planned: []string{"x/1"}, Results: []Result{green("x/1"), {Name: "y/2"}}, Seed: 9}
+	read := func() (seeds, planned []int, red int) {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range strings.Split(strings.TrimSpace(string(data)), "\n") {
+			var x struct {
+				Seed, Planned int
+				Red           []string
+			}
+			if err := json.Unmarshal([]byte(l), &x); err != nil {
+				t.Fatalf("%s: %v", data, err)
+			}
+			seeds, planned, red = append(seeds, x.Seed), append(planned, x.Planned), red+len(x.Red)
+		}
+		return seeds, planned, red
+	}
+	begin := time.Now()
+	first := Run{Planned: []string{"x/1"}, Results: []Result{green("x/1")}, Seed: 9, Started: begin}
+	second := Run{Planned: []string{"x/1"}, Results: []Result{green("x/1")}, Seed: 9, Started: begin.Add(time.Second)}
+	third := Run{Planned: []string{"x/1"}, Results: []Result{green("x/1")}, Seed: 10, Started: begin}
+	for _, r := range []*Run{&first, &second, &third} {
 		r.Sum()
-		if err := r.AppendTotals(path); err != nil {
+		if err := r.SaveTotals(path); err != nil {
 			t.Fatal(err)
 		}
 	}
-	data, err := os.ReadFile(path)
-	if err != nil {
+	if seeds, planned, red := read(); !slices.Equal(seeds, []int{9, 9, 10}) || !slices.Equal(planned, []int{1, 1, 1}) || red != 0 {
+		t.Errorf("three runs: seeds %v, planned %v, %d red", seeds, planned, red)
+	}
+	first.Planned, first.Results = append(first.Planned, "y/2"), append(first.Results, Result{Name: "y/2"})
+	first.Sum()
+	if err := first.SaveTotals(path); err != nil {
 		t.Fatal(err)
 	}
-	lines := strings.Split(strings.TrimSpace(string(data)), "\n")
-	var got struct {
-		Seed uint64
-		Red  []string
+	if seeds, planned, red := read(); !slices.Equal(seeds, []int{9, 10, 9}) || !slices.Equal(planned, []int{1, 1, 2}) || red != 1 {
+		t.Errorf("one scenario more: seeds %v, planned %v, %d red", seeds, planned, red)
 	}
-	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &got); err != nil || len(lines) != 2 || got.Seed != 9 || len(got.Red) != 1 {
-		t.Errorf("%s: %v", data, err)
+	const notes = "{\"seed\": 3}\nmy notes\n"
+	if err := os.WriteFile(path, []byte(notes), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	err := first.SaveTotals(path)
+	if data, rerr := os.ReadFile(path); err == nil || !strings.Contains(err.Error(), "my notes") || rerr != nil || string(data) != notes {
+		t.Errorf("%v, %v; it is now %q", err, rerr, data)
 	}
 }
 

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -38,7 +37,7 @@ func start() (status int, err error) {
 	fs.IntVar(&cfg.Runs, "runs", 0, "so many more runs of each cell")
 	fs.IntVar(&cfg.Total, "total", 5, "without --runs: what is missing to so many of each")
 	fs.DurationVar(&cfg.For, "for", 0, "begin no session after this `time`")
-	fs.BoolVar(&table, "table", false, "print the tables of the saved summary and play nothing")
+	fs.BoolVar(&table, "table", false, "print the tables of all runs and play nothing")
 	fs.BoolVar(&list, "list", false, "list experiments and cases and play nothing")
 	if err := fs.Parse(os.Args[1:]); err != nil {
 		return 2, nil // it was said
@@ -109,11 +108,11 @@ func subset(some, all []string) bool {
 
 func tables(es []experiment.Experiment, out string) error {
 	s, err := experiment.ReadSummary(out)
-	if errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("print the tables of %s: nothing was run there yet: %w", out, err)
-	}
 	if err != nil {
 		return err
+	}
+	if len(s.Cells) == 0 {
+		return fmt.Errorf("print the tables of %s: nothing was run there yet", out)
 	}
 	for _, e := range es {
 		if len(s.Of(e.Name)) > 0 {

@@ -37,6 +37,23 @@ type flags struct {
 	list, real, v6, keep, untilRed             bool
 }
 
+// again are the flags that playing a scenario again needs beside its seed and name.
+func (f flags) again() (out []string) {
+	if f.real {
+		out = append(out, "--real")
+	}
+	if f.v6 {
+		out = append(out, "--v6")
+	}
+	if f.twok != "" {
+		out = append(out, "--twok", f.twok)
+	}
+	if f.failpoints != "" {
+		out = append(out, "--twok-failpoints", f.failpoints)
+	}
+	return out
+}
+
 func start() (status int, err error) {
 	var f flags
 	fs := flag.NewFlagSet("scenario", flag.ContinueOnError)
@@ -48,7 +65,7 @@ func start() (status int, err error) {
 	fs.Uint64Var(&f.seed, "seed", 0, "the run's seed; 0: a random one")
 	fs.IntVar(&f.rounds, "rounds", 1, "play all cells so often, each round with its own seed")
 	fs.DurationVar(&f.soak, "for", 0, "play cells in random order, each with a seed of its own, until this `time` is over; without --select of all but those with an apiserver and those that take minutes")
-	fs.StringVar(&f.totals, "totals", "", "append the run's totals to this `file`, a JSON object a line")
+	fs.StringVar(&f.totals, "totals", "", "put the run's totals into this `file`, a JSON object a line")
 	fs.BoolVar(&f.real, "real", false, "etcd's own timing and the agents' own claim-after")
 	fs.BoolVar(&f.v6, "v6", false, "IPv6 between the sites")
 	fs.BoolVar(&f.keep, "keep", false, "keep the data directories of green scenarios")
@@ -134,7 +151,14 @@ func play(ctx context.Context, f flags, cells []scenario.Cell) (status int, err 
 		return 1, err
 	}
 	cfg := scenario.Config{Dir: dir, Seed: f.seed, Real: f.real, V6: f.v6, Keep: f.keep, TraceLimit: f.traceLimit, Log: os.Stderr}
-	run := &report.Run{Command: os.Args, Seed: f.seed, Started: time.Now()}
+	run := &report.Run{Command: os.Args, Flags: f.again(), Seed: f.seed, Started: time.Now()}
+	sum := func() error {
+		run.Seconds = time.Since(run.Started).Seconds()
+		if run.Sum(); f.totals == "" {
+			return nil
+		}
+		return run.SaveTotals(f.totals)
+	}
 	if f.soak > 0 {
 		f.rounds = 1 << 30
 		rng := rand.New(rand.NewPCG(f.seed, 0))
@@ -170,18 +194,16 @@ func play(ctx context.Context, f flags, cells []scenario.Cell) (status int, err 
 			}
 			run.Results = append(run.Results, r)
 			fmt.Println(r.Line())
-			if over = f.untilRed && r.Red(); over {
+			// Totals that cannot be kept end it: a soak is for them.
+			if err = sum(); err != nil || f.untilRed && r.Red() {
+				over = true
 				break
 			}
 		}
 	}
-	run.Seconds = time.Since(run.Started).Seconds()
-	run.Sum()
+	err = errors.Join(err, sum())
 	fmt.Println(strings.Repeat("-", 72))
-	err = errors.Join(run.Text(os.Stdout), run.Save(dir))
-	if f.totals != "" {
-		err = errors.Join(err, run.AppendTotals(f.totals))
-	}
+	err = errors.Join(err, run.Text(os.Stdout), run.Save(dir))
 	if err != nil || !run.OK() {
 		return 1, err
 	}
