@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -17,11 +18,15 @@ import (
 const (
 	bin     = 100 * time.Millisecond
 	width   = 1100.0 // of the plots
-	left    = 90.0
+	left    = 110.0
 	lane    = 24.0
 	plot    = 90.0
 	textRow = 13.0
+	silence = 500 * time.Millisecond // without an acknowledged write, from which it is marked
 )
+
+// ledBy are the colours of the sites in the leader's lane.
+var ledBy = map[string]string{"a": "#2a6f97", "b": "#c77d2b"}
 
 // colours of the agents' phases; whatever is not named is on its way from one to another.
 var colours = map[string]string{
@@ -30,7 +35,8 @@ var colours = map[string]string{
 }
 
 // Page writes timeline.html into the result's directory: one picture, nothing to load. It shows writes per tenth of a second and
-// the slowest of them at each site, the agents' phases with the generation, and the moments. start is the history's beginning.
+// the slowest of them at each site, the agents' phases with the generation, which site leads, how long nobody's write was
+// acknowledged, and the moments. start is the history's beginning.
 func (r Result) Page(h history.History, start time.Time) error {
 	end := bin
 	for _, m := range r.Moments {
@@ -46,31 +52,47 @@ func (r Result) Page(h history.History, start time.Time) error {
 		fmt.Fprintf(&b, `<text x="4" y="%.0f">%s</text>`+"\n", y, html.EscapeString(s))
 	}
 	top := y
+	var lanes bytes.Buffer // above the silences
 	for _, site := range []string{"a", "b"} {
-		y = r.writes(&b, h, site, y, end, x, label)
-		y = phases(&b, h, site, y, start, end, x, label)
+		y = r.writes(&lanes, h, site, y, end, x, label)
+		y = phases(&lanes, h, site, y, start, end, x, label)
 	}
+	y = leaders(&lanes, h, y, start, end, x, label)
+	for _, s := range silences(h, end) {
+		wide := x(s.to) - x(s.from)
+		text := fmt.Sprintf("%.2f s", (s.to - s.from).Seconds())
+		if wide > 200 {
+			text = "no write acknowledged: " + text
+		}
+		fmt.Fprintf(&b, `<rect x="%.1f" y="%.0f" width="%.1f" height="%.0f" fill="#fbe3e2"/><text x="%.1f" y="%.0f" fill="#a33">%s</text>`+"\n",
+			x(s.from), top, wide, y-top, x(s.from)+3, top+12, text)
+	}
+	b.Write(lanes.Bytes())
 	for t := time.Duration(0); t <= end; t += tick(end) {
 		fmt.Fprintf(&b, `<line x1="%.1f" x2="%.1f" y1="%.0f" y2="%.0f" stroke="#ddd"/><text x="%.1f" y="%.0f">%g s</text>`+"\n", x(t), x(t), top, y, x(t)+2, y+12, t.Seconds())
 	}
 	bottom := y
 	y += 30
+	beside := 0.0 // where the last number ends
 	for i, m := range r.Moments {
+		beside = max(x(m.At)-3, beside)
 		fmt.Fprintf(&b, `<line x1="%.1f" x2="%.1f" y1="%.0f" y2="%.0f" stroke="#c00" stroke-dasharray="3 3"/><text x="%.1f" y="%.0f" fill="#c00">%d</text>`+"\n",
-			x(m.At), x(m.At), top-6, bottom, x(m.At)-3, top-8, i+1)
+			x(m.At), x(m.At), top-6, bottom, beside, top-8, i+1)
+		beside += 8 * float64(1+len(strconv.Itoa(i+1)))
 		fmt.Fprintf(&b, `<text x="4" y="%.0f">%d. %8.3f s  %s</text>`+"\n", y, i+1, m.At.Seconds(), html.EscapeString(m.Text))
 		y += textRow
 	}
 	verdict := r.Line()
 	page := fmt.Sprintf(`<!doctype html>
 <meta charset="utf-8"><title>%[1]s</title>
-<style>body{font:13px monospace;margin:1em}svg{font:11px monospace}pre{white-space:pre-wrap}</style>
+<style>body{font:13px monospace;margin:1em}pre{white-space:pre-wrap}</style>
 <h1 style="font-size:15px">%[1]s</h1>
 <pre>%[2]s</pre>
-<svg width="%.0[3]f" height="%.0[4]f" xmlns="http://www.w3.org/2000/svg">
+<svg width="%.0[3]f" height="%.0[4]f" xmlns="http://www.w3.org/2000/svg" style="font:11px monospace;background:#fff">
 %[5]s</svg>
 <p>Green bars: writes acknowledged in a tenth of a second, red ones: of unknown outcome. Dots: the slowest acknowledged one.
-Lanes: the agents' phases with the generation that they know (%[6]s; grey: on the way from one to another).
+Lanes: the agents' phases with the generation that they know (%[6]s; grey: on the way from one to another), and below who leads, as the agents have it.
+Pale red: nobody's write was acknowledged for at least half a second.
 Red lines: the moments below.</p>
 `, html.EscapeString(r.Name), html.EscapeString(verdict), left+width+20, y+10, b.String(), legend())
 	return os.WriteFile(filepath.Join(r.Dir, "timeline.html"), []byte(page), 0o644)
@@ -142,29 +164,77 @@ func (r Result) writes(b *bytes.Buffer, h history.History, site string, y float6
 	return y + plot + 4
 }
 
+type span struct{ from, to time.Duration }
+
+// silences are the times without an acknowledged write at either site, from the first one on.
+func silences(h history.History, end time.Duration) (out []span) {
+	var acked []time.Duration
+	for i := range h.Ops {
+		if o := &h.Ops[i]; o.Outcome == history.OK && len(o.Writes) > 0 {
+			acked = append(acked, time.Duration(o.Return))
+		}
+	}
+	slices.Sort(acked)
+	for i, from := range acked {
+		to := end
+		if i+1 < len(acked) {
+			to = acked[i+1]
+		}
+		if to-from >= silence {
+			out = append(out, span{from, to})
+		}
+	}
+	return out
+}
+
+// leaders draws who leads, a above b: two at a time are one agent that does not know it yet, or worse.
+func leaders(b *bytes.Buffer, h history.History, y float64, start time.Time, end time.Duration, x func(time.Duration) float64, label func(float64, string)) float64 {
+	label(y+15, "leader")
+	for i, site := range []string{"a", "b"} {
+		const half = (lane - 4) / 2
+		stays(h, site, start, end, func(p history.Phase, from, to time.Duration) {
+			if p.Name == "leading" || p.Name == "alone" {
+				fmt.Fprintf(b, `<rect x="%.1f" y="%.1f" width="%.1f" height="%.0f" fill="%s"><title>%s: %s, generation %d</title></rect>`+"\n",
+					x(from), y+2+half*float64(i), max(x(to)-x(from), 0.7), half, ledBy[site], site, html.EscapeString(p.Name), p.Generation)
+				if x(to)-x(from) > 20 {
+					fmt.Fprintf(b, `<text x="%.1f" y="%.1f" fill="#fff">%s</text>`+"\n", x(from)+3, y+half*float64(i+1), site)
+				}
+			}
+		})
+	}
+	return y + lane + 10
+}
+
+// stays calls f for each phase of a site's agent that is in the picture.
+func stays(h history.History, site string, start time.Time, end time.Duration, f func(p history.Phase, from, to time.Duration)) {
+	if h.Final == nil {
+		return
+	}
+	ph := h.Final.Phases[site]
+	for i, p := range ph {
+		from, to := time.Duration(p.At-start.UnixNano()), end
+		if i+1 < len(ph) {
+			to = time.Duration(ph[i+1].At - start.UnixNano())
+		}
+		if to > 0 && from < end {
+			f(p, from, to)
+		}
+	}
+}
+
 // phases draws what a site's agent was in.
 func phases(b *bytes.Buffer, h history.History, site string, y float64, start time.Time, end time.Duration, x func(time.Duration) float64, label func(float64, string)) float64 {
 	label(y+15, "agent of "+site)
-	if h.Final != nil {
-		ph := h.Final.Phases[site]
-		for i, p := range ph {
-			from, to := time.Duration(p.At-start.UnixNano()), end
-			if i+1 < len(ph) {
-				to = time.Duration(ph[i+1].At - start.UnixNano())
-			}
-			if to <= 0 || from >= end {
-				continue
-			}
-			colour := colours[p.Name]
-			if colour == "" {
-				colour = "#aaaaaa"
-			}
-			fmt.Fprintf(b, `<rect x="%.1f" y="%.1f" width="%.1f" height="%.0f" fill="%s"><title>%s, generation %d</title></rect>`+"\n",
-				x(from), y+2, max(x(to)-x(from), 0.7), lane-4, colour, html.EscapeString(p.Name), p.Generation)
-			if x(to)-x(from) > 60 {
-				fmt.Fprintf(b, `<text x="%.1f" y="%.1f" fill="#fff">%s %d</text>`+"\n", x(from)+3, y+15, html.EscapeString(p.Name), p.Generation)
-			}
+	stays(h, site, start, end, func(p history.Phase, from, to time.Duration) {
+		colour := colours[p.Name]
+		if colour == "" {
+			colour = "#aaaaaa"
 		}
-	}
+		fmt.Fprintf(b, `<rect x="%.1f" y="%.1f" width="%.1f" height="%.0f" fill="%s"><title>%s, generation %d</title></rect>`+"\n",
+			x(from), y+2, max(x(to)-x(from), 0.7), lane-4, colour, html.EscapeString(p.Name), p.Generation)
+		if x(to)-x(from) > 75 {
+			fmt.Fprintf(b, `<text x="%.1f" y="%.1f" fill="#fff">%s %d</text>`+"\n", x(max(from, 0))+3, y+15, html.EscapeString(p.Name), p.Generation)
+		}
+	})
 	return y + lane + 10
 }

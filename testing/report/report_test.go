@@ -217,7 +217,9 @@ func TestPage(t *testing.T) {
 	start := time.Now()
 	h := history.History{
 		Ops: []history.Op{
-			{Site: "a", Kind: history.Put, Outcome: history.OK, Writes: []history.Write{{Key: "k"}}, Call: 1e8, Return: 2e8},
+			{Site: "a", Kind: history.Put, Outcome: history.OK, Writes: []history.Write{{Key: "k"}}, Call: 1e7, Return: 5e7},
+			{Site: "b", Kind: history.Put, Outcome: history.OK, Writes: []history.Write{{Key: "k"}}, Call: 1e8, Return: 2e8},
+			{Site: "a", Kind: history.Get, Outcome: history.OK, Call: 1e9, Return: 2e9},
 			{Site: "b", Kind: history.Put, Outcome: history.Unknown, Writes: []history.Write{{Key: "k"}}, Call: 1e9},
 		},
 		Final: &history.Final{Phases: map[string][]history.Phase{"a": {{At: start.UnixNano() - 5, Name: "leading", Generation: 3}, {At: start.UnixNano() + 2e9, Name: "claiming"}}}},
@@ -230,12 +232,13 @@ func TestPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	page := string(data)
-	for _, want := range []string{"cut &lt;a&gt; &amp; b", "healed", "leading, generation 3", "claiming, generation 0", "#9ad0a8", "#e79a97", "<circle"} {
+	for _, want := range []string{"cut &lt;a&gt; &amp; b", "healed", "leading, generation 3", "claiming, generation 0", "#9ad0a8", "#e79a97", "<circle",
+		"a: leading, generation 3", "no write acknowledged: 2.80 s"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page has no %q", want)
 		}
 	}
-	for _, not := range []string{"<a>", "src=", "href=", "%!"} {
+	for _, not := range []string{"a: claiming", "no write acknowledged: 0", "<a>", "src=", "href=", "%!"} {
 		if strings.Contains(page, not) {
 			t.Errorf("the page has %q", not)
 		}
