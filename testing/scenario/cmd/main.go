@@ -64,7 +64,7 @@ func start() (status int, err error) {
 	fs.StringVar(&f.failpoints, "twok-failpoints", "", "the `program` built with -tags failpoints; by default it is built")
 	fs.Uint64Var(&f.seed, "seed", 0, "the run's seed; 0: a random one")
 	fs.IntVar(&f.rounds, "rounds", 1, "play all cells so often, each round with its own seed")
-	fs.DurationVar(&f.soak, "for", 0, "play cells in random order, each with a seed of its own, until this `time` is over; without --select of all but those with an apiserver and those that take minutes")
+	fs.DurationVar(&f.soak, "for", 0, "play cells in random order, each fault before any comes again, each cell with a seed of its own, until this `time` is over; without --select of all but those with an apiserver and those that take minutes")
 	fs.StringVar(&f.totals, "totals", "", "put the run's totals into this `file`, a JSON object a line")
 	fs.BoolVar(&f.real, "real", false, "etcd's own timing and the agents' own claim-after")
 	fs.BoolVar(&f.v6, "v6", false, "IPv6 between the sites")
@@ -161,8 +161,7 @@ func play(ctx context.Context, f flags, cells []scenario.Cell) (status int, err 
 	}
 	if f.soak > 0 {
 		f.rounds = 1 << 30
-		rng := rand.New(rand.NewPCG(f.seed, 0))
-		rng.Shuffle(len(cells), func(i, j int) { cells[i], cells[j] = cells[j], cells[i] })
+		cells = scenario.Shuffle(cells, rand.New(rand.NewPCG(f.seed, 0)))
 		fmt.Printf("%d cells in random order for %s, seed %d, in %s\n", len(cells), f.soak, f.seed, dir)
 	} else {
 		for round := range f.rounds {
