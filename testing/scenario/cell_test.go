@@ -70,6 +70,75 @@ func TestMatrix(t *testing.T) {
 	}
 }
 
+// go test -run selects the same: faults by name, and rows with every fault that shows them, once each; what names no row has no rows.
+//
+// Rules: none (the harness).
+func TestGroups(t *testing.T) {
+	all := Matrix()
+	of := func(run string) []group {
+		t.Helper()
+		gs, err := groups(all, run)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return gs
+	}
+	names := func(run string) (out []string) {
+		for _, g := range of(run) {
+			out = append(out, g.name)
+			for _, c := range g.cells {
+				if shows := c.Fault.Name == g.name || slices.Contains(c.Fault.Rows, g.name); g.row != rowsOnly.MatchString(g.name) || !shows {
+					t.Errorf("%q: %s has %s", run, g.name, c.Name())
+				}
+			}
+		}
+		return out
+	}
+	for run, want := range map[string][]string{
+		"TestSafety/F32": {"F32"}, "TestSafety/^F3$/pair": {"F3"}, "TestSafety/(F31|F32)//3.6": {"F31", "F32"}, "^TestSafety$/^(F2|F4)$": {"F2", "F4"},
+	} {
+		if got := names(run); !slices.Equal(got, want) {
+			t.Errorf("-run %q has %q, want %q", run, got, want)
+		}
+		for _, g := range of(run) {
+			want, err := Select(all, g.name)
+			if err != nil || len(want) == 0 || len(g.cells) != len(want) {
+				t.Errorf("-run %q: %s has %d cells, and --select %d, %v", run, g.name, len(g.cells), len(want), err)
+			}
+		}
+	}
+	for _, run := range []string{"", "TestSafety", "TestSafety/cut-both", "TestSafety/(cut-both|F2)"} {
+		n := 0
+		for _, g := range of(run) {
+			if n += len(g.cells); g.row {
+				t.Errorf("-run %q has the row %s", run, g.name)
+			}
+		}
+		if n != len(all) {
+			t.Errorf("-run %q has %d of %d cells", run, n, len(all))
+		}
+	}
+	for _, run := range []string{
+		"TestSafety/(cut-both|F32)", "TestSafety/cut-both|TestSafety/F32", "TestSafety/F31|F32", "TestSafety/F31/leader|TestSafety/F32", "TestSafety/F3[12]",
+	} {
+		if gs, err := groups(all, run); err == nil {
+			t.Errorf("-run %q, which go test reads otherwise: %d groups", run, len(gs))
+		}
+	}
+	seen := map[string]int{}
+	for _, g := range of("TestSafety/F32") {
+		t.Run(g.name, func(t *testing.T) {
+			nest(t, g.cells, 1, g.row, func(t *testing.T, c Cell) { seen[t.Name()+" "+c.Name()]++ })
+		})
+	}
+	if want, _ := Select(all, "F32"); len(seen) != len(want) {
+		t.Errorf("subtests of F32: %d, want %d", len(seen), len(want))
+	}
+	if n := seen["TestGroups/F32/leader/3.7/serve/signal/both-down both-down/leader/3.7/serve/signal"]; n != 1 {
+		t.Errorf("both-down was played %d times", n)
+	}
+}
+
 // The default selection has all release lines, both modes, both roles and all arbiters but the
 // apiserver, and each row of docs/scenarios.md that a fault shows.
 //
