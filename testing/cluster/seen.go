@@ -56,6 +56,13 @@ func (c *Cluster) Claims() ([]history.Claim, error) {
 	return f.Claims, err
 }
 
+// Phases are the phases of each site's agent that the traces show so far.
+func (c *Cluster) Phases() (map[string][]history.Phase, error) {
+	var f history.Final
+	err := c.traces(&f)
+	return f.Phases, err
+}
+
 // Serves is an error if a member's client port does not show the certificate that is in its file now.
 func (c *Cluster) Serves(ctx context.Context, site string) error {
 	file, err := os.ReadFile(c.tls.Cert)

@@ -36,8 +36,8 @@ var colours = map[string]string{
 
 // Page writes timeline.html into the result's directory: one picture, nothing to load. It shows writes per tenth of a second and
 // the slowest of them at each site, the agents' phases with the generation, which site leads, how long nobody's write was
-// acknowledged, and the moments. start is the history's beginning.
-func (r Result) Page(h history.History, start time.Time) error {
+// acknowledged, what did not run, and the moments. phases are those of each site's agent, start is the history's beginning.
+func (r Result) Page(h history.History, phases map[string][]history.Phase, start time.Time) error {
 	end := bin
 	for _, m := range r.Moments {
 		end = max(end, m.At)
@@ -55,9 +55,10 @@ func (r Result) Page(h history.History, start time.Time) error {
 	var lanes bytes.Buffer // above the silences
 	for _, site := range []string{"a", "b"} {
 		y = r.writes(&lanes, h, site, y, end, x, label)
-		y = phases(&lanes, h, site, y, start, end, x, label)
+		y = r.agent(&lanes, stays(phases[site], start, end), site, y, x, label)
+		y = r.etcd(&lanes, site, y, end, x, label)
 	}
-	y = leaders(&lanes, h, y, start, end, x, label)
+	y = r.leaders(&lanes, func(site string) []stay { return stays(phases[site], start, end) }, y, x, label)
 	for _, s := range silences(h, end) {
 		wide := x(s.to) - x(s.from)
 		text := fmt.Sprintf("%.2f s", (s.to - s.from).Seconds())
@@ -90,8 +91,8 @@ func (r Result) Page(h history.History, start time.Time) error {
 <pre>%[2]s</pre>
 <svg width="%.0[3]f" height="%.0[4]f" xmlns="http://www.w3.org/2000/svg" style="font:11px monospace;background:#fff">
 %[5]s</svg>
-<p>Green bars: writes acknowledged in a tenth of a second, red ones: of unknown outcome. Dots: the slowest acknowledged one.
-Lanes: the agents' phases with the generation that they know (%[6]s; grey: on the way from one to another), and below who leads, as the agents have it.
+<p>Green bars: acknowledged writes a second, by tenths of one, red ones: of unknown outcome. Dots: the slowest acknowledged write of each tenth.
+Lanes: the agents' phases with the generation that they know (%[6]s; grey: on the way from one to another), then whether etcd runs, and below who leads, as the agents have it. Dashed boxes: it does not run, or is frozen.
 Pale red: nobody's write was acknowledged for at least half a second.
 Red lines: the moments below.</p>
 `, html.EscapeString(r.Name), html.EscapeString(verdict), left+width+20, y+10, b.String(), legend())
@@ -144,8 +145,8 @@ func (r Result) writes(b *bytes.Buffer, h history.History, site string, y float6
 		most, slowest = max(most, acked[i], unknown[i]), max(slowest, slow[i])
 	}
 	label(y+12, "writes at "+site)
-	label(y+26, fmt.Sprintf("max %d/100ms", most))
-	label(y+40, fmt.Sprintf("slowest %d ms", slowest.Milliseconds()))
+	label(y+26, fmt.Sprintf("bars: to %d/s", most*int(time.Second/bin)))
+	label(y+40, fmt.Sprintf("dots: to %d ms", slowest.Milliseconds()))
 	w := max(width*float64(bin)/float64(end)-0.5, 0.5)
 	for i := range n {
 		at := x(time.Duration(i) * bin)
@@ -187,54 +188,115 @@ func silences(h history.History, end time.Duration) (out []span) {
 	return out
 }
 
-// leaders draws who leads, a above b: two at a time are one agent that does not know it yet, or worse.
-func leaders(b *bytes.Buffer, h history.History, y float64, start time.Time, end time.Duration, x func(time.Duration) float64, label func(float64, string)) float64 {
-	label(y+15, "leader")
-	for i, site := range []string{"a", "b"} {
-		const half = (lane - 4) / 2
-		stays(h, site, start, end, func(p history.Phase, from, to time.Duration) {
-			if p.Name == "leading" || p.Name == "alone" {
-				fmt.Fprintf(b, `<rect x="%.1f" y="%.1f" width="%.1f" height="%.0f" fill="%s"><title>%s: %s, generation %d</title></rect>`+"\n",
-					x(from), y+2+half*float64(i), max(x(to)-x(from), 0.7), half, ledBy[site], site, html.EscapeString(p.Name), p.Generation)
-				if x(to)-x(from) > 20 {
-					fmt.Fprintf(b, `<text x="%.1f" y="%.1f" fill="#fff">%s</text>`+"\n", x(from)+3, y+half*float64(i+1), site)
+// stay is a phase as it is drawn.
+type stay struct {
+	history.Phase
+	span
+}
+
+// stays are the phases of an agent that are in the picture.
+func stays(ph []history.Phase, start time.Time, end time.Duration) (out []stay) {
+	for i, p := range ph {
+		s := stay{p, span{max(time.Duration(p.At-start.UnixNano()), 0), end}}
+		if i+1 < len(ph) {
+			s.to = min(time.Duration(ph[i+1].At-start.UnixNano()), end)
+		}
+		if s.from < s.to {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// away are the times in which a site's program did not run.
+func (r Result) away(site string, programs ...string) (out []Absence) {
+	for _, a := range r.Absent {
+		if a.Site == site && slices.Contains(programs, a.Program) {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// without is what is left of a span.
+func (s span) without(away []Absence) []span {
+	left := []span{s}
+	for _, a := range away {
+		var next []span
+		for _, l := range left {
+			for _, x := range []span{{l.from, min(l.to, a.From)}, {max(l.from, a.To), l.to}} {
+				if x.from < x.to {
+					next = append(next, x)
 				}
 			}
-		})
+		}
+		left = next
 	}
-	return y + lane + 10
+	return left
 }
 
-// stays calls f for each phase of a site's agent that is in the picture.
-func stays(h history.History, site string, start time.Time, end time.Duration, f func(p history.Phase, from, to time.Duration)) {
-	if h.Final == nil {
-		return
-	}
-	ph := h.Final.Phases[site]
-	for i, p := range ph {
-		from, to := time.Duration(p.At-start.UnixNano()), end
-		if i+1 < len(ph) {
-			to = time.Duration(ph[i+1].At - start.UnixNano())
-		}
-		if to > 0 && from < end {
-			f(p, from, to)
-		}
-	}
-}
-
-// phases draws what a site's agent was in.
-func phases(b *bytes.Buffer, h history.History, site string, y float64, start time.Time, end time.Duration, x func(time.Duration) float64, label func(float64, string)) float64 {
+// agent draws a site's agent: its phases, and where it did not run.
+func (r Result) agent(b *bytes.Buffer, ph []stay, site string, y float64, x func(time.Duration) float64, label func(float64, string)) float64 {
 	label(y+15, "agent of "+site)
-	stays(h, site, start, end, func(p history.Phase, from, to time.Duration) {
+	away := r.away(site, Agent)
+	for _, p := range ph {
 		colour := colours[p.Name]
 		if colour == "" {
 			colour = "#aaaaaa"
 		}
-		fmt.Fprintf(b, `<rect x="%.1f" y="%.1f" width="%.1f" height="%.0f" fill="%s"><title>%s, generation %d</title></rect>`+"\n",
-			x(from), y+2, max(x(to)-x(from), 0.7), lane-4, colour, html.EscapeString(p.Name), p.Generation)
-		if x(to)-x(from) > 75 {
-			fmt.Fprintf(b, `<text x="%.1f" y="%.1f" fill="#fff">%s %d</text>`+"\n", x(max(from, 0))+3, y+15, html.EscapeString(p.Name), p.Generation)
+		for _, s := range p.without(away) {
+			fmt.Fprintf(b, `<rect x="%.1f" y="%.1f" width="%.1f" height="%.0f" fill="%s"><title>%s, generation %d</title></rect>`+"\n",
+				x(s.from), y+2, max(x(s.to)-x(s.from), 0.7), lane-4, colour, html.EscapeString(p.Name), p.Generation)
+			if x(s.to)-x(s.from) > 75 {
+				fmt.Fprintf(b, `<text x="%.1f" y="%.1f" fill="#fff">%s %d</text>`+"\n", x(s.from)+3, y+15, html.EscapeString(p.Name), p.Generation)
+			}
 		}
-	})
+	}
+	for _, a := range away {
+		r.gone(b, a, y+2, lane-4, x)
+	}
+	return y + lane
+}
+
+// etcd draws whether a site's etcd ran.
+func (r Result) etcd(b *bytes.Buffer, site string, y float64, end time.Duration, x func(time.Duration) float64, label func(float64, string)) float64 {
+	label(y+11, "etcd of "+site)
+	away := r.away(site, Etcd)
+	for _, s := range (span{0, end}).without(away) {
+		fmt.Fprintf(b, `<rect x="%.1f" y="%.1f" width="%.1f" height="%.0f" fill="#4d4d4d"><title>etcd runs</title></rect>`+"\n", x(s.from), y+2, x(s.to)-x(s.from), lane/2)
+	}
+	for _, a := range away {
+		r.gone(b, a, y+2, lane/2, x)
+	}
+	return y + lane
+}
+
+// gone draws an empty box with the word.
+func (r Result) gone(b *bytes.Buffer, a Absence, y, height float64, x func(time.Duration) float64) {
+	fmt.Fprintf(b, `<rect x="%.1f" y="%.1f" width="%.1f" height="%.0f" fill="#fff" stroke="#999" stroke-dasharray="2 2"><title>%s %s</title></rect>`+"\n",
+		x(a.From), y, max(x(a.To)-x(a.From), 1), height, a.Program, a.State)
+	if x(a.To)-x(a.From) > 45 {
+		fmt.Fprintf(b, `<text x="%.1f" y="%.1f" fill="#666">%s</text>`+"\n", x(a.From)+3, y+height/2+4, a.State)
+	}
+}
+
+// leaders draws who leads, a above b: two at a time are one agent that does not know it yet, or worse. What does not run leads nobody.
+func (r Result) leaders(b *bytes.Buffer, ph func(site string) []stay, y float64, x func(time.Duration) float64, label func(float64, string)) float64 {
+	label(y+15, "leader")
+	for i, site := range []string{"a", "b"} {
+		const half = (lane - 4) / 2
+		for _, p := range ph(site) {
+			if p.Name != "leading" && p.Name != "alone" {
+				continue
+			}
+			for _, s := range p.without(r.away(site, Etcd, Agent)) {
+				fmt.Fprintf(b, `<rect x="%.1f" y="%.1f" width="%.1f" height="%.0f" fill="%s"><title>%s: %s, generation %d</title></rect>`+"\n",
+					x(s.from), y+2+half*float64(i), max(x(s.to)-x(s.from), 0.7), half, ledBy[site], site, html.EscapeString(p.Name), p.Generation)
+				if x(s.to)-x(s.from) > 20 {
+					fmt.Fprintf(b, `<text x="%.1f" y="%.1f" fill="#fff">%s</text>`+"\n", x(s.from)+3, y+half*float64(i+1), site)
+				}
+			}
+		}
+	}
 	return y + lane + 10
 }

@@ -21,6 +21,22 @@ type Moment struct {
 	Text string        `json:"text"`
 }
 
+// The programs of an absence.
+const (
+	Etcd  = "etcd"
+	Agent = "agent"
+)
+
+// Absence is a time in which a site's program was seen not to run, since its clients started: down, or frozen by a signal.
+type Absence struct {
+	Site    string        `json:"site"`
+	Program string        `json:"program"`
+	State   string        `json:"state"`
+	From    time.Duration `json:"from_ns"`
+	To      time.Duration `json:"to_ns"` // the last look, or the first that showed something else
+	Ended   bool          `json:"ended"` // it showed something else
+}
+
 // Result is what became of one scenario.
 type Result struct {
 	Name    string        `json:"name"`
@@ -29,6 +45,7 @@ type Result struct {
 	Error   string        `json:"error,omitempty"` // what should have happened and did not, or why it did not run
 	Check   *check.Report `json:"check,omitempty"` // nil: nothing was checked
 	Moments []Moment      `json:"moments,omitempty"`
+	Absent  []Absence     `json:"absent,omitempty"`
 	Claims  int           `json:"claims"` // won, as the traces show
 	Took    time.Duration `json:"took_ns"`
 	// Of Took: until the pair was whole, and from the clients' end to the last check.

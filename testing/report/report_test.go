@@ -222,9 +222,10 @@ func TestPage(t *testing.T) {
 			{Site: "a", Kind: history.Get, Outcome: history.OK, Call: 1e9, Return: 2e9},
 			{Site: "b", Kind: history.Put, Outcome: history.Unknown, Writes: []history.Write{{Key: "k"}}, Call: 1e9},
 		},
-		Final: &history.Final{Phases: map[string][]history.Phase{"a": {{At: start.UnixNano() - 5, Name: "leading", Generation: 3}, {At: start.UnixNano() + 2e9, Name: "claiming"}}}},
 	}
-	if err := r.Page(h, start); err != nil {
+	phases := map[string][]history.Phase{"a": {{At: start.UnixNano() - 5, Name: "leading", Generation: 3}, {At: start.UnixNano() + 2e9, Name: "claiming"}}}
+	r.Absent = []Absence{{Site: "a", Program: Etcd, State: "down", From: 5e8, To: 15e8}, {Site: "b", Program: Agent, State: "frozen", From: 1e8, To: 29e8}}
+	if err := r.Page(h, phases, start); err != nil {
 		t.Fatal(err)
 	}
 	data, err := os.ReadFile(filepath.Join(r.Dir, "timeline.html"))
@@ -233,7 +234,7 @@ func TestPage(t *testing.T) {
 	}
 	page := string(data)
 	for _, want := range []string{"cut &lt;a&gt; &amp; b", "healed", "leading, generation 3", "claiming, generation 0", "#9ad0a8", "#e79a97", "<circle",
-		"a: leading, generation 3", "no write acknowledged: 2.80 s"} {
+		"bars: to 10/s", ">down<", ">frozen<", "<title>etcd down", "<title>agent frozen", "no write acknowledged: 2.80 s"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page has no %q", want)
 		}
@@ -243,8 +244,12 @@ func TestPage(t *testing.T) {
 			t.Errorf("the page has %q", not)
 		}
 	}
+	// Leading from the start to 2 s, but for the second without an etcd.
+	if n := strings.Count(page, "<title>a: leading, generation 3"); n != 2 {
+		t.Errorf("a leads %d times", n)
+	}
 	r.Dir = filepath.Join(r.Dir, "none")
-	if r.Page(h, start) == nil {
+	if r.Page(h, phases, start) == nil {
 		t.Error("a page was written into a directory that is not there")
 	}
 }

@@ -67,8 +67,8 @@ func Play(ctx context.Context, cell Cell, cfg Config) (r report.Result) {
 		r.Error = strings.ReplaceAll(err.Error(), "\n", "; ")
 	}
 	r.Took = time.Since(begun)
-	if p.h != nil {
-		if perr := r.Page(*p.h, p.started); perr != nil && r.Error == "" {
+	if r.Ran {
+		if perr := r.Page(p.h, p.phases, p.started); perr != nil && r.Error == "" {
 			r.Error = perr.Error()
 		}
 	}
@@ -94,7 +94,9 @@ type play struct {
 
 	c    *cluster.Cluster
 	load *workload.Load
-	h    *history.History // nil: no client ever started
+	h    history.History // of r.Ran
+
+	phases map[string][]history.Phase // of the agents
 
 	mu      sync.Mutex // of r.Moments
 	started time.Time
@@ -154,12 +156,14 @@ func (p *play) run(ctx context.Context) error {
 		return err
 	}
 	p.r.Ran = true
+	seen := presence(p.c.Site, p.started)
 	stage := &fault.Stage{Cluster: p.c, Rec: rec, Rand: rand.New(rand.NewPCG(seed, 1)), Note: p.note}
 	played := p.play(ctx, stage)
 	p.r.Refused = stage.RefusedAs()
 	played = errors.Join(played, p.broken())
 	p.load.Stop()
 	p.note("the clients have stopped")
+	p.r.Absent = seen()
 	stopped := time.Now()
 	defer func() { p.r.Judged = time.Since(stopped) }()
 	var final *history.Final
@@ -183,8 +187,17 @@ func (p *play) run(ctx context.Context) error {
 	}
 	p.load.StopWatches()
 	p.load = nil
+	if final != nil {
+		p.phases = final.Phases
+	}
+	if p.phases == nil { // what the agents did until then is shown all the same
+		var perr error
+		p.phases, perr = p.c.Phases()
+		played = errors.Join(played, perr)
+	}
 	h := rec.History()
-	h.Final, p.h = final, &h
+	h.Final = final
+	p.h = h
 	err = h.Save(p.dir)
 	opts := options{check.Options{Compaction: f.Compacts}}
 	err = errors.Join(err, opts.save(p.dir))
