@@ -164,6 +164,7 @@ type Run struct {
 	Seconds float64   `json:"seconds"`
 	Planned []string  `json:"planned"`
 	Results []Result  `json:"results"`
+	Of      int       `json:"of,omitempty"` // cells that a soak chose from; 0: all of them were planned
 
 	Ran     int            `json:"ran"`
 	Red     int            `json:"red"`
@@ -173,20 +174,58 @@ type Run struct {
 	Acked   int            `json:"acknowledged_writes"`
 	Unknown int            `json:"unknown"`
 	ByFault map[string]int `json:"by_fault"`
+	Cells   []Cell         `json:"cells"` // in the order of Planned
+	// Stale are the serializable reads that showed less than was acknowledged when they began.
+	Stale check.Stale `json:"stale"`
 	// Broken are those that ended as a broken assumption: neither green nor red. Traces are counted by verdict.
 	Broken int                  `json:"broken_assumptions"`
 	Traces map[TraceVerdict]int `json:"traces"`
 }
 
+// Cell counts the rounds of a cell.
+type Cell struct {
+	Name    string `json:"name"`
+	Planned int    `json:"planned"`
+	Ran     int    `json:"ran"`
+	NotRun  int    `json:"not_run"`
+	Red     int    `json:"red"`
+}
+
+// cellOf is a scenario's name without its round.
+func cellOf(name string) string {
+	cell, _, _ := strings.Cut(name, "#")
+	return cell
+}
+
 // Sum fills in the totals. What was planned and has no result is not run.
 func (r *Run) Sum() {
 	r.Ran, r.Red, r.NotRun, r.Claims, r.Ops, r.Acked, r.Unknown, r.ByFault = 0, 0, 0, 0, 0, 0, 0, map[string]int{}
-	r.Broken, r.Traces = 0, map[TraceVerdict]int{}
-	have := map[string]bool{}
+	r.Broken, r.Traces, r.Stale, r.Cells = 0, map[TraceVerdict]int{}, check.Stale{}, nil
+	at := map[string]int{}
+	cell := func(name string) *Cell {
+		name = cellOf(name)
+		if _, ok := at[name]; !ok {
+			at[name] = len(r.Cells)
+			r.Cells = append(r.Cells, Cell{Name: name})
+		}
+		return &r.Cells[at[name]]
+	}
+	ran := map[string]bool{}
 	for _, x := range r.Results {
-		have[x.Name] = have[x.Name] || x.Ran
+		ran[x.Name] = ran[x.Name] || x.Ran
+	}
+	for _, n := range r.Planned {
+		c := cell(n)
+		if c.Planned++; !ran[n] {
+			c.NotRun++
+			r.NotRun++
+		}
+	}
+	for _, x := range r.Results {
+		c := cell(x.Name)
 		if x.Red() {
 			r.Red++
+			c.Red++
 		}
 		if x.Breaks() {
 			r.Broken++
@@ -198,16 +237,15 @@ func (r *Run) Sum() {
 			continue
 		}
 		r.Ran++
+		c.Ran++
 		r.Claims += x.Claims
 		fault, _, _ := strings.Cut(x.Name, "/")
 		r.ByFault[fault]++
 		if x.Check != nil {
 			r.Ops, r.Acked, r.Unknown = r.Ops+x.Check.Ops, r.Acked+x.Check.Acked, r.Unknown+x.Check.Unknown
-		}
-	}
-	for _, n := range r.Planned {
-		if !have[n] {
-			r.NotRun++
+			for _, s := range x.Check.Stale {
+				r.Stale.Reads, r.Stale.Stale, r.Stale.Oldest = r.Stale.Reads+s.Reads, r.Stale.Stale+s.Stale, max(r.Stale.Oldest, s.Oldest)
+			}
 		}
 	}
 }
@@ -220,14 +258,20 @@ func (r *Run) Text(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d scenarios planned, %d run, %d not run, %d red, in %.0f s; seed %d\n", len(r.Planned), r.Ran, r.NotRun, r.Red, r.Seconds, r.Seed)
 	fmt.Fprintf(&b, "%d operations, %d writes acknowledged, %d of unknown outcome, %d claims\n", r.Ops, r.Acked, r.Unknown, r.Claims)
+	fmt.Fprintf(&b, "%d of %d serializable reads were stale, up to %.1f s\n", r.Stale.Stale, r.Stale.Reads, r.Stale.Oldest.Seconds())
+	if r.Of > 0 {
+		fmt.Fprintf(&b, "%d of the %d cells to choose from were begun\n", len(r.Cells), r.Of)
+	}
 	fmt.Fprintf(&b, "traces: %d explained by the model, %d refused, %d undecided, %d of faults that it does not know\n",
 		r.Traces[Explained], r.Traces[Refused], r.Traces[Undecided], r.Traces[Untraced])
 	if r.Broken > 0 {
 		fmt.Fprintf(&b, "%d ended as a broken assumption, by a fault that breaks one: neither green nor red\n", r.Broken)
 	}
-	have := map[string]bool{}
+	b.WriteString("\n planned   run not run   red\n")
+	for _, c := range r.Cells {
+		fmt.Fprintf(&b, "%8d %5d %7d %5d  %s\n", c.Planned, c.Ran, c.NotRun, c.Red, c.Name)
+	}
 	for _, x := range r.Results {
-		have[x.Name] = have[x.Name] || x.Ran
 		if x.Trace != nil && x.Trace.Verdict == Undecided {
 			fmt.Fprintf(&b, "trace undecided: %s: %s\n", x.Name, x.Trace.Detail)
 		}
@@ -254,16 +298,15 @@ func (r *Run) Text(w io.Writer) error {
 				}
 			}
 		}
-		cell, _, _ := strings.Cut(x.Name, "#") // a round of a soak has its own seed
 		again := append([]string{"go run ./testing/scenario/cmd --seed", strconv.FormatUint(x.Seed, 10)}, r.Flags...)
 		for _, m := range x.Moments {
 			fmt.Fprintf(&b, "  %8.3f s  %s\n", m.At.Seconds(), m.Text)
 		}
-		fmt.Fprintf(&b, "  logs, traces and history: %s\n  again: %s\n  the checks alone: go run ./testing/scenario/cmd --replay %s\n", x.Dir, strings.Join(append(again, "--select", cell), " "), x.Dir)
+		fmt.Fprintf(&b, "  logs, traces and history: %s\n  again: %s\n  the checks alone: go run ./testing/scenario/cmd --replay %s\n", x.Dir, strings.Join(append(again, "--select", cellOf(x.Name)), " "), x.Dir)
 	}
-	for _, n := range r.Planned {
-		if !have[n] {
-			fmt.Fprintf(&b, "NOT RUN: %s\n", n)
+	for _, c := range r.Cells {
+		if c.NotRun > 0 {
+			fmt.Fprintf(&b, "NOT RUN: %s\n", c.Name)
 		}
 	}
 	_, err := io.WriteString(w, b.String())

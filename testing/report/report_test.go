@@ -82,6 +82,32 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// The summary has a line for each cell with all its rounds, and adds up what serializable reads got.
+//
+// Rules: none (the harness).
+func TestSummary(t *testing.T) {
+	again := green("x/1#2")
+	for site, s := range map[string]check.Stale{"a": {Reads: 4, Stale: 1, Oldest: time.Second}, "b": {Reads: 3, Stale: 2, Oldest: 2 * time.Second}} {
+		if again.Check.Stale == nil {
+			again.Check.Stale = map[string]check.Stale{}
+		}
+		again.Check.Stale[site] = s
+	}
+	r := Run{Planned: []string{"x/1", "y/2", "x/1#2", "y/2#2"}, Results: []Result{green("x/1"), {Name: "y/2"}, again}, Of: 70}
+	r.Sum()
+	var b strings.Builder
+	if err := r.Text(&b); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"\n       2     2       0     0  x/1\n       2     0       2     1  y/2\n", "\n2 of the 70 cells", "\n3 of 7 serializable reads were stale, up to 2.0 s\n", "\nNOT RUN: y/2\n",
+	} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("without %q:\n%s", want, b.String())
+		}
+	}
+}
+
 // What a check found counts, whether the scenario came to its end or not.
 //
 // Rules: none (the harness).

@@ -160,7 +160,7 @@ func play(ctx context.Context, f flags, cells []scenario.Cell) (status int, err 
 		return run.SaveTotals(f.totals)
 	}
 	if f.soak > 0 {
-		f.rounds = 1 << 30
+		f.rounds, run.Of = 1<<30, len(cells)
 		cells = scenario.Shuffle(cells, rand.New(rand.NewPCG(f.seed, 0)))
 		fmt.Printf("%d cells in random order for %s, seed %d, in %s\n", len(cells), f.soak, f.seed, dir)
 	} else {
