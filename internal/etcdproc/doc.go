@@ -16,7 +16,7 @@
 //
 // States in supervise mode (one goroutine, Run, starts processes; all under one mutex):
 //
-//	held      Stop was called. Nothing runs, nothing is started. Start, Restart → due.
+//	held      Stop was called, or MayStart said no. Nothing runs, nothing is started. Start, Restart → due.
 //	due       Something is to be started when the backoff is over. An etcd that already runs on the
 //	          data directory (an orphan of a killed agent) is adopted instead.
 //	running   A child or an adopted process. Its end → due, with backoff unless it was asked for.

@@ -57,13 +57,13 @@ type Etcd interface {
 	Process() Process
 
 	// Version is the version of the etcd binary, such as "3.6.16". Supervise: of argv[0],
-	// what the next start will run; if that is a wrapper, of the running process. Signal: of the running process's
+	// what the next start will run; if that is a wrapper, of the etcd that it started, or of the last one. Signal: of the running process's
 	// executable; when none is found, the last one seen, else ErrNotRunning. It runs the binary
-	// with --version, once for each file seen.
+	// with --version, once for each file seen; never a script, which may start etcd whatever it is asked.
 	Version(ctx context.Context) (string, error)
 
-	// Flags is what the running etcd was told. Supervise: without one, what the next start
-	// will be told. Signal: without one, ErrNotRunning.
+	// Flags is what the running etcd was told: the process that has the data open, which a wrapper may have started. Supervise: without
+	// one, what the next start will be told; of a wrapper, what its last etcd was told. Signal: without one, ErrNotRunning.
 	Flags(ctx context.Context) (Flags, error)
 }
 
@@ -72,6 +72,13 @@ type Commander interface {
 	// Command is what the next start will be told, whatever runs now. DataDir is empty where the command does not
 	// say it: a wrapper may know it. An error: the program cannot be found or executed, or what it is told cannot be read.
 	Command() (Flags, error)
+}
+
+// Gated is an Etcd that starts etcd itself: supervise mode.
+type Gated interface {
+	// MayStart sets what is asked right before each start, not before an adoption. False: etcd is held, as after Stop. f
+	// must not call the Etcd.
+	MayStart(f func() bool)
 }
 
 // StartID tells two starts of etcd apart, also across restarts of the agent (until

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -27,6 +26,8 @@ type supervisor struct {
 	cur       *child
 	backoff   time.Duration
 	notBefore time.Time
+	mayStart  func() bool // nil: always
+	flags     *Flags      // of the last etcd that was seen to have the data open
 }
 
 // child is the process that Run attends to.
@@ -36,6 +37,13 @@ type child struct {
 	since  time.Time     // monotonic
 	wanted bool          // its end was asked for; under watcher.mu
 	gone   chan struct{} // closed when it is reaped (adopted: gone) and cur is nil
+}
+
+// MayStart: see Gated.
+func (s *supervisor) MayStart(f func() bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mayStart = f
 }
 
 func (s *supervisor) Run(ctx context.Context) error {
@@ -89,6 +97,10 @@ func (s *supervisor) next() (*child, time.Duration) {
 		if c, ok := s.adopt(p); ok {
 			return c, 0
 		}
+	}
+	if s.mayStart != nil && !s.mayStart() {
+		s.held = true
+		return nil, time.Hour
 	}
 	c, err := s.start()
 	if err != nil {
@@ -369,60 +381,4 @@ func (s *supervisor) Start(context.Context) error {
 // Restart: see Etcd.
 func (s *supervisor) Restart(ctx context.Context) error {
 	return errors.Join(s.endNow(ctx, s.cfg.Grace), s.Start(ctx))
-}
-
-// Version: see Etcd.
-func (s *supervisor) Version(ctx context.Context) (string, error) {
-	path, err := exec.LookPath(s.cfg.Argv[0])
-	var v string
-	if err == nil {
-		if v, err = s.vers.of(ctx, path); err == nil {
-			return v, nil
-		}
-	}
-	s.mu.Lock()
-	s.look(true)
-	p := s.p
-	s.mu.Unlock()
-	if p.Running {
-		if v, err2 := s.vers.of(ctx, exeOf(p.PID)); err2 == nil {
-			return v, nil
-		}
-	}
-	return "", fmt.Errorf("version of etcd: %w", err)
-}
-
-// Flags: see Etcd.
-func (s *supervisor) Flags(ctx context.Context) (Flags, error) {
-	s.mu.Lock()
-	s.look(true)
-	p := s.p
-	s.mu.Unlock()
-	if p.Running {
-		if f, err := flagsWithin(ctx, p.StartID); err == nil || !errors.Is(err, ErrNotRunning) {
-			return f, err
-		}
-	}
-	return s.told()
-}
-
-// told is what the command line, the environment and the configuration file say.
-func (s *supervisor) told() (Flags, error) {
-	env := s.cfg.Env
-	if env == nil {
-		env = os.Environ()
-	}
-	return parseFlags(s.cfg.Argv, env, os.ReadFile)
-}
-
-// Command: see Commander.
-func (s *supervisor) Command() (Flags, error) {
-	if _, err := exec.LookPath(s.cfg.Argv[0]); err != nil {
-		return Flags{}, fmt.Errorf("etcd's command: %w", err)
-	}
-	f, err := s.told()
-	if err == nil && f.DataDir == f.Name+".etcd" && filepath.Base(s.cfg.Argv[0]) != "etcd" {
-		f.DataDir = "" // etcd's default, which a wrapper need not leave
-	}
-	return f, err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"regexp"
@@ -40,6 +41,24 @@ func (v *versions) last() string {
 // remember is of, for later; an error is left to whoever asks.
 func (v *versions) remember(ctx context.Context, exe string) { v.of(ctx, exe) }
 
+// errScript: whatever it is asked, a script may start etcd.
+var errScript = errors.New("it is a script, which is not asked for its version")
+
+// program is nil for an executable that is no script. A wrapper that ignores its arguments would start etcd, held or not.
+func program(exe string) error {
+	f, err := os.Open(exe)
+	if err != nil {
+		return err
+	}
+	var magic [4]byte
+	_, err = io.ReadFull(f, magic[:])
+	err = errors.Join(err, f.Close())
+	if err == nil && string(magic[:]) == "\x7fELF" {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", exe, errors.Join(errScript, err))
+}
+
 var versionLine = regexp.MustCompile(`(?m)^etcd Version: (\S+)\s*$`)
 
 // of runs exe --version, unless this very file was asked before.
@@ -54,6 +73,9 @@ func (v *versions) of(ctx context.Context, exe string) (string, error) {
 	if s, ok := v.known[key]; ok {
 		v.most = s
 		return s, nil
+	}
+	if err := program(exe); err != nil {
+		return "", fmt.Errorf("version of etcd: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
