@@ -110,6 +110,9 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	if err := a.holdBlank(ctx); err != nil {
 		return err
 	}
+	if g, ok := a.cfg.Etcd.(etcdproc.Gated); ok {
+		g.MayStart(a.mayStart)
+	}
 
 	// etcd and the watcher outlive ctx until the loop has ended.
 	life, end := context.WithCancel(context.WithoutCancel(ctx))

@@ -32,6 +32,37 @@ func (a *Agent) holdBlank(ctx context.Context) error {
 	return a.cfg.Etcd.Stop(ctx)
 }
 
+// mayStart is asked before each start of an etcd of our own. A directory whose WAL is gone, emptied by a person or lost with
+// its volume while the agent runs, is as blank as one that it finds at its start: holdBlank.
+func (a *Agent) mayStart() bool {
+	if _, err := walsurgery.ReadMetadata(a.cfg.walDir()); !errors.Is(err, walsurgery.ErrNoWAL) {
+		a.watch.anew.Store(false)
+		return true
+	}
+	if a.watch.anew.Load() {
+		return true
+	}
+	if !a.watch.blank.Swap(true) {
+		a.log.Warn("the data directory holds no data any more: etcd stays down, and returns as a new member once the other one leads alone", zap.String("data-dir", a.cfg.DataDir))
+	}
+	return false
+}
+
+// unblank ends the hold on a blank directory before etcd is let go: there is a WAL by now, or the core knows that there is no record
+// (anew). What a section finds blank stays so: it held locks, a release without any is the core's permission.
+func (a *Agent) unblank(locked bool) {
+	if a.watch == nil || !a.watch.blank.Load() {
+		return
+	}
+	_, err := walsurgery.ReadMetadata(a.cfg.walDir())
+	none := errors.Is(err, walsurgery.ErrNoWAL)
+	if none && locked {
+		return
+	}
+	a.watch.anew.Store(none)
+	a.watch.blank.Store(false)
+}
+
 // fromFlags learns from etcd's flags what a lost data directory cannot tell any more: who this member and the other one are.
 // w.mu is held.
 func (w *watcher) fromFlags(f etcdproc.Flags) {

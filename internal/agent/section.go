@@ -243,13 +243,11 @@ func (a *Agent) unlock() error {
 
 // release gives the locks back and lets etcd run. The locks are gone in any case.
 func (a *Agent) release(ctx context.Context) error {
+	a.unblank(a.sec.lock != nil)
 	if err := a.unlock(); err != nil {
 		a.log.Warn("releasing the locks", zap.Error(err))
 	}
 	err := a.cfg.Etcd.Start(ctx)
-	if err == nil && a.watch != nil {
-		a.watch.blank.Store(false)
-	}
 	a.post.write(a.cfg)
 	if err != nil {
 		// The core asks again at once: not faster than this.

@@ -42,6 +42,7 @@ type watcher struct {
 	barred  barred
 
 	blank atomic.Bool // etcd is kept from starting on an empty data directory
+	anew  atomic.Bool // it may start on one: no record was seen yet
 }
 
 func newWatcher(cfg Config, d *etcdapi.Dialer, mem *memory) (*watcher, error) {
