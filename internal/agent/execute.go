@@ -147,9 +147,14 @@ func (a *Agent) readRecord(ctx context.Context, e *failover.Event) error {
 		return err
 	}
 	e.Status, e.Record, e.Version = failover.Readable, rec, v
+	if a.watch != nil {
+		a.watch.anew.Store(false)
+	}
 	a.post.saw(rec)
 	if e.Seen, err = a.mem.see(rec.ID, rec.Generation); err != nil {
-		a.log.Warn("the generation could not be stored", zap.Error(err))
+		if repeated, ok := a.echo.tell("see "+err.Error(), time.Now()); ok {
+			a.log.Warn("the generation could not be stored", zap.Error(err), zap.Int("repeated", repeated))
+		}
 	}
 	return nil
 }

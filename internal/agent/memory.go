@@ -28,6 +28,7 @@ type memory struct {
 	mu   sync.Mutex
 	path string
 	d    memoryFile
+	due  bool // the file is behind d: its last write failed
 }
 
 type memoryFile struct {
@@ -112,12 +113,13 @@ func (m *memory) seen() map[string]uint64 {
 	return m.d.Seen
 }
 
-// see returns the highest generation read before for this record, and notes this one (P17).
+// see returns the highest generation read before for this record, and notes this one (P17). What could not be written is
+// written with the next read.
 func (m *memory) see(recordID string, generation uint64) (before uint64, err error) {
 	err = m.change(func(d *memoryFile) bool {
 		before = d.Seen[recordID]
 		if generation <= before {
-			return false
+			return m.due
 		}
 		seen := make(map[string]uint64, len(d.Seen)+1)
 		for k, v := range d.Seen {
@@ -183,9 +185,11 @@ func (m *memory) change(f func(*memoryFile) bool) error {
 	if err != nil {
 		return fmt.Errorf("the agent's memory: %w", err)
 	}
+	m.due = true
 	if err := writeDurably(m.path, append(b, '\n')); err != nil {
 		return fmt.Errorf("the agent's memory: %w", err)
 	}
+	m.due = false
 	return nil
 }
 

@@ -78,3 +78,46 @@ func TestProbeAs(t *testing.T) {
 		}
 	}
 }
+
+// A generation that could not be written, since the disk was full or read-only, is written with the next read of the same: the
+// core, and the next agent, must not take a lower one (P17).
+//
+// Rules: P17; F31.
+func TestGenerationIsWrittenLater(t *testing.T) {
+	dir := t.TempDir()
+	m, _, err := loadMemory(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocked := filepath.Join(dir, MemoryName+".tmp")
+	if err := os.Mkdir(blocked, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // each attempt says so
+		if _, err := m.see("r", 7); err == nil {
+			t.Fatal("a write to a directory")
+		}
+	}
+	if err := os.Remove(blocked); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.see("r", 7); err != nil {
+		t.Fatal(err)
+	}
+	written, err := os.Stat(m.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.see("r", 7); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := os.Stat(m.path); err != nil || !os.SameFile(written, again) {
+		t.Errorf("written again, although nothing was due; %v", err)
+	}
+	if m, _, err = loadMemory(dir); err != nil {
+		t.Fatal(err)
+	}
+	if before, err := m.see("r", 6); err != nil || before != 7 {
+		t.Errorf("the next agent remembers generation %d, %v, want 7", before, err)
+	}
+}
