@@ -134,7 +134,7 @@ func runAgent(c *cli.Context) (err error) {
 			return hint(err, "--health-listen needs a free port")
 		}
 	}
-	ctx, stop := signal.NotifyContext(c.Context, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	ctx, stop := signal.NotifyContext(c.Context, endSignals()...)
 	defer stop()
 	g, gctx := errgroup.WithContext(ctx)
 	done := make(chan struct{})
@@ -156,6 +156,18 @@ func runAgent(c *cli.Context) (err error) {
 		})
 	}
 	return g.Wait()
+}
+
+// endSignals are the signals that end an agent: not those that whoever started it had it ignore (nohup, a shell's
+// background), since with a supervised etcd that would end etcd.
+func endSignals() []os.Signal {
+	sigs := []os.Signal{syscall.SIGTERM}
+	for _, s := range []os.Signal{syscall.SIGINT, syscall.SIGHUP} {
+		if !signal.Ignored(s) {
+			sigs = append(sigs, s)
+		}
+	}
+	return sigs
 }
 
 func agentConfig(c *cli.Context, log *zap.Logger) (agent.Config, error) {
