@@ -35,6 +35,7 @@ type Agent struct {
 
 	events chan failover.Event
 	status atomic.Pointer[Status]
+	alive  atomic.Pointer[time.Time] // the loop's last turn; nil: it does not run
 
 	// The section belongs to the site action that runs; there is one at a time.
 	sec     section
@@ -63,6 +64,10 @@ const shutdownGrace = 20 * time.Second
 // ticks late; a machine that was suspended has not watched etcd in the meantime, so that
 // time does not count.
 const maxTicks = 5
+
+// stuckAfter is how long the loop's turn may take before status says so: it waits for nothing but the files of the data directory
+// and whoever reads the log.
+var stuckAfter = 10 * time.Second
 
 // New checks the configuration and prepares an agent; Run runs it.
 func New(cfg Config) (*Agent, error) {
@@ -173,11 +178,16 @@ func (a *Agent) loop(ctx, life context.Context) {
 	work, giveUp := context.WithCancel(life)
 	defer giveUp()
 	last := time.Now()
+	defer a.alive.Store(nil)
 	for {
+		if turn := time.Now(); stop != nil {
+			a.alive.Store(&turn)
+		}
 		var e failover.Event
 		select {
 		case <-stop:
 			stop, ticks = nil, nil
+			a.alive.Store(nil) // no ticks any more
 			deadline = time.After(shutdownGrace)
 			a.log.Info("stopping", zap.Stringer("phase", s.Phase))
 		case <-deadline:

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"time"
 
 	"twok/internal/etcdproc"
 	"twok/internal/failover"
@@ -142,7 +143,7 @@ func (a *Agent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "only GET", http.StatusMethodNotAllowed)
 		return
 	}
-	st := *a.status.Load()
+	st := a.Status()
 	b, err := json.MarshalIndent(st, "", "  ")
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -155,5 +156,16 @@ func (a *Agent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(append(b, '\n')) // the client's loss
 }
 
-// Status is the agent's latest status.
-func (a *Agent) Status() Status { return *a.status.Load() }
+// reasonStuck is the reason of a member whose agent has not looked at anything for a while (F13).
+const reasonStuck = "agent-stuck"
+
+// Status is the agent's latest status. One that is old because the agent itself hangs protects nothing.
+func (a *Agent) Status() Status {
+	st := *a.status.Load()
+	if at := a.alive.Load(); at != nil && time.Since(*at) > stuckAfter {
+		st.Armed, st.Whole, st.Unprotected = false, false, true
+		st.Reason, st.Remedy = reasonStuck, "the agent waits for the data directory's file system or for whoever reads its log: look at these, then restart it"
+		st.WaitingFor = fmt.Sprintf("the agent itself, for %v", time.Since(*at).Round(time.Second))
+	}
+	return st
+}
