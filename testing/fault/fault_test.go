@@ -2,18 +2,28 @@ package fault
 
 import (
 	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 
+	"go.uber.org/zap"
+
+	core "twok/internal/failover"
 	"twok/internal/lab"
 	"twok/testing/cluster"
 	"twok/testing/history"
+	"twok/walsurgery"
 )
 
 // The catalogue: names are unique and can stand in a test's name, every fault says what it is, can
@@ -71,7 +81,8 @@ func TestCatalogue(t *testing.T) {
 //
 // Rules: none (the harness).
 func TestShown(t *testing.T) {
-	without := []string{"cut-large", "loss", "flap", "cut-unclaimed", "etcd-kill", "etcd-term", "etcd-hiccup", "both-down", "chaos", "disk-full", "F4", "F33"}
+	without := []string{"cut-large", "loss", "flap", "cut-unclaimed", "etcd-kill", "etcd-term", "etcd-hiccup", "both-down", "chaos", "disk-full", "F3", "F4", "F33",
+		"step-wake-restart-before", "step-wake-restart-after"}
 	for _, f := range All() {
 		if free := slices.Contains(without, f.Name); free != (f.Claims == 0) {
 			t.Errorf("%s takes %d claims", f.Name, f.Claims)
@@ -116,37 +127,134 @@ func TestSend(t *testing.T) {
 	}
 }
 
-// Every step of claim, return and token is a step that the program has, and none of them is left out.
+// At every step that the program has stands a scenario, or a reason says why none does; no scenario stands at a step that it has not.
 //
 // Rules: none (the harness).
 func TestSteps(t *testing.T) {
-	declared := map[string]bool{}
-	for _, name := range []string{"walsurgery/plan.go", "walsurgery/rewrite.go"} {
-		src, err := os.ReadFile(filepath.Join("..", "..", name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, m := range regexp.MustCompile(`"(wal/(?:append|rewrite)/[a-z]+)"`).FindAllStringSubmatch(string(src), -1) {
-			declared[m[1]] = true
-		}
+	program := declared(t, filepath.Join("..", ".."))
+	if len(program) < 50 {
+		t.Fatalf("only %d steps were found in the program", len(program))
 	}
-	if len(declared) < 10 {
-		t.Fatalf("only %d steps were found in walsurgery", len(declared))
-	}
-	all := claimSteps + " " + returnSteps
-	for step := range declared {
-		if !slices.Contains(strings.Fields(all), step) {
-			t.Errorf("no scenario stops at %s", step)
+	played := map[string]bool{}
+	for _, list := range []string{claimSteps, returnSteps, tokenSteps, wakeSteps} {
+		for step := range strings.FieldsSeq(list) {
+			name, _, _ := strings.Cut(step, "@")
+			if played[name] = true; !program[name] {
+				t.Errorf("the program has no step %s", name)
+			}
 		}
 	}
-	for step := range strings.FieldsSeq(all + " " + tokenSteps) {
-		name, _, _ := strings.Cut(step, "@")
-		if strings.HasPrefix(step, "wal/") && !declared[name] {
-			t.Errorf("walsurgery declares no %s", name)
+	used := map[string]bool{}
+	for step := range program {
+		explained := ""
+		for prefix := range elsewhere {
+			if strings.HasPrefix(step, prefix) {
+				explained, used[prefix] = prefix, true
+			}
+		}
+		if played[step] == (explained != "") {
+			t.Errorf("%s: a scenario stands there: %t; why none does: %q", step, played[step], elsewhere[explained])
+		}
+	}
+	for prefix := range elsewhere {
+		if !used[prefix] {
+			t.Errorf("the program has no step %s", prefix)
 		}
 	}
 	if got := pauseAt("agent/swap/after@2", "/g"); got != "agent/swap/after=pause:/g@2" {
 		t.Errorf("the specification is %q", got)
+	}
+}
+
+// declared are the steps that the packages of the program hand to failpoint.Declare: constants, and in internal/agent one
+// before and one after each action. A declaration of another form fails the test.
+func declared(t *testing.T, root string) map[string]bool {
+	t.Helper()
+	steps := map[string]bool{}
+	err := filepath.WalkDir(root, func(dir string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() {
+			return err
+		}
+		if name := d.Name(); name == "testing" || name == "testdata" || name == "bin" || name == "failpoint" || name != ".." && strings.HasPrefix(name, ".") {
+			return fs.SkipDir
+		}
+		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+		if err != nil {
+			return err
+		}
+		consts := map[string]string{}
+		var args []ast.Expr
+		for _, name := range files {
+			if strings.HasSuffix(name, "_test.go") {
+				continue
+			}
+			f, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+			if err != nil {
+				return err
+			}
+			ast.Inspect(f, func(n ast.Node) bool {
+				switch x := n.(type) {
+				case *ast.ValueSpec:
+					for i, v := range x.Values {
+						if lit, ok := v.(*ast.BasicLit); ok && lit.Kind == token.STRING {
+							consts[x.Names[i].Name], _ = strconv.Unquote(lit.Value)
+						}
+					}
+				case *ast.CallExpr:
+					if sel, ok := x.Fun.(*ast.SelectorExpr); ok && sel.Sel.Name == "Declare" && fmt.Sprint(sel.X) == "failpoint" {
+						args = append(args, x.Args...)
+					}
+				}
+				return true
+			})
+		}
+		actions := 0
+		for _, arg := range args {
+			if id, ok := arg.(*ast.Ident); ok && consts[id.Name] != "" {
+				steps[consts[id.Name]] = true
+			} else if actions++; filepath.Base(dir) != "agent" || actions > 2 {
+				t.Errorf("%s declares a step in a form that this test does not read: %#v", dir, arg)
+			}
+		}
+		if actions > 0 {
+			for _, k := range core.ActionKinds() {
+				steps["agent/"+k.String()+"/before"], steps["agent/"+k.String()+"/after"] = true, true
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return steps
+}
+
+// A torn write is one that walsurgery cuts off, keeping the segment, and loses nothing that was there before.
+//
+// Rules: none (the harness).
+func TestTear(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "wal")
+	if err := tear(dir); err == nil {
+		t.Error("a log that is not there was torn")
+	}
+	if err := walsurgery.CreateEmpty(zap.NewNop(), dir, walsurgery.Metadata{MemberID: 1, ClusterID: 2}); err != nil {
+		t.Fatal(err)
+	}
+	summary := func() walsurgery.Summary {
+		l, err := walsurgery.Inspect(zap.NewNop(), dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		return l.Summary()
+	}
+	before := summary()
+	if err := tear(dir); err != nil {
+		t.Fatal(err)
+	}
+	torn := summary()
+	if before.Torn || !torn.Torn || torn.Last != before.Last || torn.Metadata != before.Metadata {
+		t.Errorf("torn: %+v, before: %+v", torn, before)
 	}
 }
 
