@@ -147,11 +147,15 @@ func (c *cand) note(now int64) {
 	}
 }
 
-// echo says whether the member of site i may believe that this one leads, by a message that was under
-// way for long: it led in the term that this member is still in.
-func (c *cand) echo(i int, leader uint64) bool {
+// echo says whether the member of site i may have believed, now or a short while ago, that this one leads, by a message that was
+// under way for long: it led in the term that this member is still in. term is that of its last applied entry.
+func (c *cand) echo(i int, now int64, leader, term uint64) bool {
 	n := &c.w.Nodes[i]
-	return c.w.Alive(i) && !n.Leader && leader != n.ID && slices.Contains(c.led, pair[uint64, uint32]{leader, n.Term})
+	if n.Leader || leader == n.ID || !slices.Contains(c.led, pair[uint64, uint32]{leader, n.Term}) {
+		return false
+	}
+	return c.w.Alive(i) && c.w.Observe(i).Term == term ||
+		c.seen(i, now, func(v *view) bool { return v.obs.Etcd == failover.EtcdNoLeader && v.obs.Term == term })
 }
 
 func (c *cand) showList(i int) {

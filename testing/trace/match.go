@@ -52,7 +52,7 @@ func (c *cand) look(f *facts, l *Line) (fed failover.Obs, n need, blind int) {
 		ok := c.seen(i, now, func(v *view) bool {
 			return v.obs.Etcd == failover.EtcdLed && v.obs.Leader == o.Leader && v.obs.Term == fed.Term && v.obs.Learner == o.Learner
 		})
-		late := !ok && c.echo(i, o.Leader) && fed.Term == c.w.Observe(i).Term && !o.Learner
+		late := !ok && !o.Learner && c.echo(i, now, o.Leader, fed.Term)
 		switch {
 		case late && last.Etcd != failover.EtcdLed:
 			blind += lateMessage

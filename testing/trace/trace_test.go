@@ -69,6 +69,40 @@ func TestWaitingEtcd(t *testing.T) {
 	}
 }
 
+// TestLateMessage: bytes that stalled in a cut link arrive after the heal, and the loser's etcd follows its former leader once more;
+// its watcher may have seen that when etcd is stopped already. Nobody else, and in no other term.
+//
+// Rules: P12.
+func TestLateMessage(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		do   func(o *failover.Obs)
+		want error
+	}{
+		{"the former leader", func(*failover.Obs) {}, nil},
+		{"itself", func(o *failover.Obs) { o.Leader = o.Member }, ErrRefused},
+		{"in a later term", func(o *failover.Obs) { o.Term++ }, ErrRefused},
+		{"as a learner", func(o *failover.Obs) { o.Learner = true }, ErrRefused},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := &book{t, recorded(t)}
+			for k := range b.ls { // else the leader of before the cut was seen a short while ago
+				b.ls[k].At = b.ls[0].At + 8*(b.ls[k].At-b.ls[0].At)
+			}
+			led := b.last(loser, "tick", func(l *Line) bool { return l.To == "following" && l.In.Obs.Term > 0 && l.At < b.find(loser, "stopped", "", 1).At }).In.Obs
+			late := b.last(loser, "tick", func(l *Line) bool { return l.To == "preparing" })
+			if read := b.find(loser, "data-read", "rewrite", 1); late.At < read.At || late.In.Obs.Etcd != failover.EtcdAway {
+				t.Fatal("the trace has no tick while the locks are held")
+			}
+			late.In.Obs.Etcd, late.In.Obs.Leader, late.In.Obs.Term, late.In.Obs.Voters = failover.EtcdLed, led.Leader, led.Term, led.Voters
+			c.do(&late.In.Obs)
+			if _, err := inModel(b.ls, Options{}); !errors.Is(err, c.want) {
+				t.Errorf("%v, not %v", err, c.want)
+			}
+		})
+	}
+}
+
 // book is a trace that is being changed.
 type book struct {
 	*testing.T
