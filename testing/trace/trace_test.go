@@ -89,7 +89,9 @@ func TestLateMessage(t *testing.T) {
 			for k := range b.ls { // else the leader of before the cut was seen a short while ago
 				b.ls[k].At = b.ls[0].At + 8*(b.ls[k].At-b.ls[0].At)
 			}
-			led := b.last(loser, "tick", func(l *Line) bool { return l.To == "following" && l.In.Obs.Term > 0 && l.At < b.find(loser, "stopped", "", 1).At }).In.Obs
+			led := b.last(loser, "tick", func(l *Line) bool {
+				return l.To == "following" && l.In.Obs.Term > 0 && l.At < b.find(loser, "stopped", "", 1).At
+			}).In.Obs
 			late := b.last(loser, "tick", func(l *Line) bool { return l.To == "preparing" })
 			if read := b.find(loser, "data-read", "rewrite", 1); late.At < read.At || late.In.Obs.Etcd != failover.EtcdAway {
 				t.Fatal("the trace has no tick while the locks are held")
