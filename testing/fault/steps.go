@@ -287,14 +287,15 @@ func returnStep(ctx context.Context, s *Stage, point string) error {
 		func(ctx context.Context) error { return s.act(ctx, s.Target, gate) }, s.Resumes)
 }
 
-// setAside is an error if none of the directories that were set aside has these segments.
+// setAside is an error if no directory beside the member's has these segments: one that was set aside, or that Reset was about to set
+// aside when it was killed and gets its name when the pair is whole.
 func setAside(dataDir string, segments map[string][]byte) error {
-	dirs, err := filepath.Glob(filepath.Join(dataDir, "member.set-aside-*", "wal"))
+	dirs, err := filepath.Glob(filepath.Join(dataDir, "member.*", "wal"))
 	if err != nil {
 		return err
 	}
 	for _, dir := range dirs {
-		same := true
+		same := len(segments) > 0
 		for name, want := range segments {
 			got, err := os.ReadFile(filepath.Join(dir, name))
 			same = same && err == nil && bytes.Equal(got, want)
