@@ -281,21 +281,51 @@ func eachLine(path string, do func([]byte)) (err error) {
 	return sc.Err()
 }
 
+// tableReturn is a row a case with the medians of each etcd, and then each cell.
 func tableReturn(s Summary) string {
+	cells := slices.DeleteFunc(s.Of("return-cost"), func(c Cell) bool {
+		_, err := parseReturn(c.Case) // a case of before has no row now
+		return err != nil
+	})
+	var etcds, cases []string
+	for _, c := range cells {
+		if !slices.Contains(etcds, c.Etcd) {
+			etcds = append(etcds, c.Etcd)
+		}
+		if !slices.Contains(cases, c.Case) {
+			cases = append(cases, c.Case)
+		}
+	}
+	slices.Sort(etcds)
 	var b strings.Builder
-	b.WriteString("| Database | Missed writes | Disk | etcd | Runs | Log | It got | Bytes between the members: median, max | of them to the returned one | All bytes on its link | Heal → whole: median, max |\n|---|---|---|---|---|---|---|---|---|---|---|\n")
-	for _, c := range s.Of("return-cost") {
-		rc, err := parseReturn(c.Case)
-		if err != nil {
-			continue // a case of before, which has no row now
+	fmt.Fprintf(&b, "| Filled up to | Missed writes | Disk | etcd %s |\n|---|---|---|%s\n", strings.Join(etcds, " | etcd "), strings.Repeat("---|", len(etcds)))
+	for _, name := range cases {
+		rc, _ := parseReturn(name)
+		fmt.Fprintf(&b, "| %d MB | %d | %s |", rc.size, rc.missed, rc.disk())
+		for _, v := range etcds {
+			i := slices.IndexFunc(cells, func(c Cell) bool { return c.Case == name && c.Etcd == v })
+			if i < 0 || cells[i].Runs == 0 {
+				b.WriteString(" – |")
+				continue
+			}
+			c := cells[i]
+			fmt.Fprintf(&b, " %.2f MB, %.1f s, %s |", c.Values["bytes"].P50/1e6, c.Values["whole"].P50, strings.Join(frequent(c.Notes["got"]), " or "))
 		}
-		disk := "kept"
-		if rc.wiped {
-			disk = "wiped"
-		}
+		b.WriteString("\n")
+	}
+	b.WriteString("\nEach cell:\n\n| Database | Missed writes | Disk | etcd | Runs | Log | It got | Bytes between the members: median, max | of them to the returned one | All bytes on its link | Heal → whole: median, max |\n|---|---|---|---|---|---|---|---|---|---|---|\n")
+	for _, c := range cells {
+		rc, _ := parseReturn(c.Case)
 		v := c.Values
-		fmt.Fprintf(&b, "| %.1f MB | %d | %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", v["db"].P50/1e6, rc.missed, disk, c.Etcd, runs(c),
+		fmt.Fprintf(&b, "| %.1f MB | %d | %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", v["db"].P50/1e6, rc.missed, rc.disk(), c.Etcd, runs(c),
 			tally(c.Notes["log"]), tally(c.Notes["got"]), megabytes(v["bytes"]), megabytes(v["to_loser"]), megabytes(v["link_bytes"]), seconds(v["whole"]))
 	}
 	return b.String()
+}
+
+func (c returnCase) disk() string {
+	if c.wiped {
+		return "wiped"
+	}
+	return "kept"
 }

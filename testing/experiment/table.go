@@ -3,6 +3,7 @@ package experiment
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -31,15 +32,16 @@ func megabytes(d Dist) string {
 	return fmt.Sprintf("%.2f MB, %.2f MB", d.P50/1e6, d.Max/1e6)
 }
 
-// tally is texts with how often each was seen, the most frequent first.
-func tally(counts map[string]int) string {
-	var texts []string
-	for t := range counts {
-		texts = append(texts, t)
-	}
-	slices.SortFunc(texts, func(a, b string) int {
+// frequent is texts, the most frequent first.
+func frequent(counts map[string]int) []string {
+	return slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
 		return cmp.Or(counts[b]-counts[a], strings.Compare(a, b))
 	})
+}
+
+// tally is texts with how often each was seen, the most frequent first.
+func tally(counts map[string]int) string {
+	texts := frequent(counts)
 	for i, t := range texts {
 		texts[i] = fmt.Sprintf("%d × `%s`", counts[t], t)
 	}

@@ -213,7 +213,7 @@ func TestTimesTables(t *testing.T) {
 			"| etcd 3.6.16, the leader lives | 3 | 4.00 · 4.00 **5.00** 6.00 · 6.00 · 6.00 | 0.50 · 0.50 **0.70** 1.50 · 1.50 · 1.50 | 2 of 3 | 1 of 17 |",
 			"| one-way-to-leader | 3.00 | – | 3.50 | – | – | 4.00 |", "| etcd 3.6.16, the leader lives | 3.25 | – | 3.75 | – | – | 5.00 |",
 		},
-		tableReturn(s): {"| 51.0 MB | 1000 | wiped | 3.6.16 | 1 | 1 × `empty` | 1 × `snapshot` | 52.00 MB, 52.00 MB | 51.50 MB, 51.50 MB | 53.00 MB, 53.00 MB | 7.00 s, 7.00 s |"},
+		tableReturn(s): {"| Filled up to | Missed writes | Disk | etcd 3.6.16 |\n", "| 50 MB | 1000 | wiped | 52.00 MB, 7.0 s, snapshot |\n", "| 51.0 MB | 1000 | wiped | 3.6.16 | 1 | 1 × `empty` | 1 × `snapshot` | 52.00 MB, 52.00 MB | 51.50 MB, 51.50 MB | 53.00 MB, 53.00 MB | 7.00 s, 7.00 s |"},
 		tableSteady(s): {"| 32 | 3.6.16 | 1 | writes/s | 900 (900–900) | 1000 (1000–1000) | 0.900 (0.900–0.900), 0.900, 0.900 |", "| 32 | 3.6.16 | leader | 1.5 (1.5–1.5) | – | – |"},
 	} {
 		for _, want := range wants {
