@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -15,7 +14,6 @@ import (
 	"syscall"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sys/unix"
 
 	"twok/arbiter"
@@ -50,18 +48,25 @@ type Options struct {
 	Real bool
 	// TLS makes etcd's ports ask for certificates. Auth turns authentication on, by their common names.
 	TLS, Auth bool
-	V6        bool
+	// Tokens makes the workload's clients log in with a user and a password, and a certificate that names nobody: "simple" or "jwt", etcd's kinds of
+	// tokens. It takes Auth. Agents go on with their certificates.
+	Tokens string
+	V6     bool
 	// EtcdFlags and AgentFlags are added at both sites, AgentEnv to the agents' environment.
 	EtcdFlags, AgentFlags, AgentEnv []string
 	// MinorOf replaces Minor at some site, SiteEtcdFlags are added at some site, as long as nothing else is said there (lab.Site.EtcdFlags).
 	MinorOf       map[string]string
 	SiteEtcdFlags map[string][]string
+	// Names are the members' names by site; they are those of the sites otherwise.
+	Names map[string]string
 	// SmallDisk mounts a file system of so many bytes for the data of this site.
 	SmallDisk map[string]int64
 	// Lies: the arbiter is a store that can be made to lie (Liar), whatever Arbiter says.
 	// Lie is the one that it tells from the start.
 	Lies bool
 	Lie  Lie
+	// Syncs takes down which files the agents and the etcds sync (Synced).
+	Syncs bool
 	// Unarmed: Start does not wait until the pair is whole, which it never will be.
 	Unarmed bool
 	// Log is told what takes long: tools that are built.
@@ -98,6 +103,9 @@ func New(ctx context.Context, o Options) (c *Cluster, err error) {
 	if o.Auth && !o.TLS {
 		return c, errors.New("authentication goes by the names of certificates: Auth needs TLS")
 	}
+	if o.Tokens != "" && !o.Auth {
+		return c, errors.New("tokens need Auth")
+	}
 	cfg := lab.Config{
 		Dir: o.Dir, Mode: mode, Twok: o.Twok, CutArbiter: true, EtcdFlags: o.EtcdFlags, AgentEnv: o.AgentEnv,
 		// One loss follows another here.
@@ -113,7 +121,7 @@ func New(ctx context.Context, o Options) (c *Cluster, err error) {
 		}
 	}
 	if !o.Real {
-		cfg.Timing, cfg.ClaimAfter = lab.Fast, 800*time.Millisecond
+		cfg.Timing, cfg.ClaimAfter = lab.Fast, c.ClaimAfter()
 	}
 	hosts := []string{"127.0.0.1"}
 	if !Proxy() {
@@ -132,14 +140,26 @@ func New(ctx context.Context, o Options) (c *Cluster, err error) {
 		}
 		cfg.TLS = c.tls
 	}
+	if o.Tokens != "" {
+		flags, err := tokens(filepath.Join(o.Dir, "tls"), o.Tokens)
+		if err != nil {
+			return c, err
+		}
+		cfg.EtcdFlags = append(slices.Clone(cfg.EtcdFlags), flags...)
+	}
 	if err := c.arbiter(ctx, &cfg); err != nil {
 		return c, err
+	}
+	if o.Syncs {
+		if err := c.strace(&cfg); err != nil {
+			return c, err
+		}
 	}
 	if c.Cluster, err = lab.NewCluster(cfg); err != nil {
 		return c, err
 	}
-	for site, flags := range o.SiteEtcdFlags {
-		c.Site(site).EtcdFlags(flags...)
+	for _, site := range lab.Sites {
+		c.Site(site).EtcdFlags(append(c.named(site), o.SiteEtcdFlags[site]...)...)
 	}
 	for site, size := range o.SmallDisk {
 		if err := c.mount(site, size); err != nil {
@@ -314,35 +334,17 @@ func (c *Cluster) Start(ctx context.Context) error {
 	return err
 }
 
-func (c *Cluster) enableAuth(ctx context.Context) error {
-	cl, err := c.Site("a").Client()
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
-	if _, err := cl.UserAddWithOptions(ctx, "root", "", &clientv3.UserAddOptions{NoPassword: true}); err != nil {
-		return err
-	}
-	if _, err := cl.UserGrantRole(ctx, "root", "root"); err != nil { // etcd before 3.6 wants the role to be there
-		if _, err := cl.RoleAdd(ctx, "root"); err != nil {
-			return err
-		}
-		if _, err := cl.UserGrantRole(ctx, "root", "root"); err != nil {
-			return err
-		}
-	}
-	_, err = cl.AuthEnable(ctx)
-	return err
-}
-
 // Clients are the sites as the workload's clients use them.
 func (c *Cluster) Clients() (sites []workload.Site, err error) {
-	var tc *tls.Config
-	if tc, err = c.tls.Client(); err != nil {
+	tc, err := c.clientTLS()
+	if err != nil {
 		return nil, err
 	}
 	for _, name := range lab.Sites {
 		s := workload.Site{Name: name, URL: c.Site(name).ClientURL, TLS: tc}
+		if c.Options.Tokens != "" {
+			s.User, s.Password = clientUser, clientPassword
+		}
 		if c.net != nil {
 			s.Dial = func(ctx context.Context, addr string) (net.Conn, error) { return c.net.Dial(ctx, name, addr) }
 		}

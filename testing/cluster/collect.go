@@ -7,8 +7,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"twok/internal/failover"
@@ -22,7 +24,12 @@ import (
 // an error, and missing in what is returned.
 func (c *Cluster) Collect(ctx context.Context) (*history.Final, error) {
 	f := &history.Final{}
-	if err := c.overAPI(ctx, f); err != nil {
+	err := c.overAPI(ctx, f)
+	for errors.Is(err, rpctypes.ErrCompacted) && ctx.Err() == nil { // etcd compacts by itself; nobody writes any more, and it has an end
+		f = &history.Final{}
+		err = c.overAPI(ctx, f)
+	}
+	if err != nil {
 		f.HashRevision = 0 // hashes, compactions and keys are not all there
 		return f, fmt.Errorf("look at the members over the API: %w", err)
 	}
@@ -109,6 +116,9 @@ func (c *Cluster) overAPI(ctx context.Context, f *history.Final) error {
 				m.Keys, m.Revision = own, revision
 				break
 			}
+			if errors.Is(err, rpctypes.ErrCompacted) {
+				return fmt.Errorf("read %s at revision %d: %w", name, f.HashRevision, err)
+			}
 			if err := wait(ctx, fmt.Errorf("revision %d at %s: %w", f.HashRevision, name, err)); err != nil {
 				return err
 			}
@@ -140,6 +150,9 @@ func (c *Cluster) overAPI(ctx context.Context, f *history.Final) error {
 		}
 		if err == nil {
 			err = fmt.Errorf("the members compacted at %d and %d", f.Members[0].Compact, f.Members[1].Compact)
+		}
+		if strings.Contains(err.Error(), "required revision has been compacted") { // the peer port's words
+			return fmt.Errorf("%w: %w", err, rpctypes.ErrCompacted)
 		}
 		if err := wait(ctx, err); err != nil {
 			return err

@@ -30,6 +30,8 @@ type Site struct {
 	// Dial connects from the site. Nil: from wherever the program is.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
 	TLS  *tls.Config
+	// User and Password log in. The client library asks for a new token where one is refused.
+	User, Password string
 }
 
 // Config describes a load.
@@ -107,7 +109,9 @@ func (l *Load) dial(s Site) (*clientv3.Client, error) {
 	if s.Dial != nil {
 		opts = append(opts, grpc.WithContextDialer(s.Dial))
 	}
-	cl, err := clientv3.New(clientv3.Config{Endpoints: []string{s.URL}, TLS: s.TLS, Logger: zap.NewNop(), DialOptions: opts})
+	cl, err := clientv3.New(clientv3.Config{
+		Endpoints: []string{s.URL}, TLS: s.TLS, Username: s.User, Password: s.Password, Logger: zap.NewNop(), DialOptions: opts,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("client of %s at %s: %w", s.Name, s.URL, err)
 	}
