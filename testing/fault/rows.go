@@ -27,7 +27,7 @@ func rows() []Fault {
 	lost := func(ctx context.Context, s *Stage) error {
 		return do(ctx, func(context.Context) error { return s.Kill(s.Target) }, s.Resumes)
 	}
-	return []Fault{
+	all := []Fault{
 		{
 			Name: "F2", About: "both go for the claim at the same moment: held until both have read their data, then let go", Rows: []string{"F2"}, Claims: 1, Roles: []string{Pair},
 			Needs: Needs{Failpoints: true},
@@ -169,21 +169,6 @@ func rows() []Fault {
 			},
 		},
 		{
-			Name: "F21", About: "a learner of somebody else is there when the pair is cut apart: the survivor removes it with the loser", Rows: []string{"F21"}, Claims: 1, Roles: []string{Pair}, Users: true,
-			Run: func(ctx context.Context, s *Stage) error {
-				s.Note("a learner of somebody else is added")
-				return do(ctx, func(ctx context.Context) error {
-					return s.Client(s.Leader, func(cl *clientv3.Client) error {
-						// etcd refuses it until its peers have been connected for five seconds.
-						return s.Until(ctx, "add a learner", func(ctx context.Context) error {
-							_, err := cl.MemberAddAsLearner(ctx, []string{"http://127.0.0.1:1"})
-							return err
-						})
-					})
-				}, func(ctx context.Context) error { return s.Writes(ctx, 50) }, func(ctx context.Context) error { return failover(ctx, s) })
-			},
-		},
-		{
 			Name: "F23", About: "the target's data are wiped while it is down: it returns with nothing, under a new ID", Rows: []string{"F23"}, Claims: 1, Roles: both, Disks: true,
 			Run: func(ctx context.Context, s *Stage) error {
 				if err := do(ctx, func(ctx context.Context) error { return lost(ctx, s) }, s.Confirmed); err != nil {
@@ -226,6 +211,7 @@ func rows() []Fault {
 			},
 		},
 	}
+	return append(all, members()...)
 }
 
 // bothClaim cuts the link until both sites have asked for one generation: who is later may see the other one's in the record before.
