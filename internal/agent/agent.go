@@ -32,6 +32,7 @@ type Agent struct {
 	echo   echoes
 	post   postMortems
 	checks checks
+	dir    fs.FileInfo // the data directory that is locked
 
 	events chan failover.Event
 	status atomic.Pointer[Status]
@@ -98,6 +99,9 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, lock.Close()) }()
+	if a.dir, err = os.Stat(a.cfg.DataDir); err != nil {
+		return fmt.Errorf("the data directory: %w", err)
+	}
 	if err := evictStrays(ctx, a.cfg.DataDir); err != nil {
 		a.log.Warn("an etcd on replaced data", zap.Error(err))
 	}
@@ -112,12 +116,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	if a.watch, err = newWatcher(a.cfg, a.dialer, mem); err != nil {
 		return err
 	}
-	if err := a.holdBlank(ctx); err != nil {
-		return err
-	}
-	if g, ok := a.cfg.Etcd.(etcdproc.Gated); ok {
-		g.MayStart(a.mayStart)
-	}
+	a.holdBlank()
 
 	// etcd and the watcher outlive ctx until the loop has ended.
 	life, end := context.WithCancel(context.WithoutCancel(ctx))

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"os"
 	"slices"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -20,23 +22,36 @@ var errUnmet = errors.New("the other member's client URLs are not known yet")
 // that there is no record (a new pair). On a replaced disk etcd would be a voter that the pair knows, without anything
 // that this voter once acknowledged; it returns as a learner instead (P12, P13). In signal mode somebody else has
 // started etcd already.
-func (a *Agent) holdBlank(ctx context.Context) error {
-	if a.cfg.Etcd.Process().Mode != etcdproc.ModeSupervise {
-		return nil
+func (a *Agent) holdBlank() {
+	g, ok := a.cfg.Etcd.(etcdproc.Gated)
+	if !ok {
+		return
 	}
+	g.MayStart(a.mayStart)
 	if _, err := walsurgery.ReadMetadata(a.cfg.walDir()); !errors.Is(err, walsurgery.ErrNoWAL) {
-		return nil // there is one, readable or not
+		return // there is one, readable or not
 	}
 	a.log.Info("the data directory holds no data: etcd starts when it is known whether this pair has a record", zap.String("data-dir", a.cfg.DataDir))
 	a.watch.blank.Store(true)
-	return a.cfg.Etcd.Stop(ctx)
 }
 
 // mayStart is asked before each start of an etcd of our own. A directory whose WAL is gone, emptied by a person or lost with
-// its volume while the agent runs, is as blank as one that it finds at its start: holdBlank.
+// its volume while the agent runs, is as blank as one that it finds at its start: holdBlank. It is asked again while it says no.
 func (a *Agent) mayStart() bool {
 	if _, err := walsurgery.ReadMetadata(a.cfg.walDir()); !errors.Is(err, walsurgery.ErrNoWAL) {
 		a.watch.anew.Store(false)
+		if !a.watch.blank.Load() {
+			return true
+		}
+		// It was mounted late, or put back. Under another data directory than the one at the start lie another lock and memory (P16, P20).
+		if now, err := os.Stat(a.cfg.DataDir); err != nil || !os.SameFile(a.dir, now) {
+			if repeated, ok := a.echo.tell("another data directory", time.Now()); ok {
+				a.log.Error("another data directory was mounted since the agent's start: etcd stays down until the agent is restarted",
+					zap.String("data-dir", a.cfg.DataDir), zap.Int("repeated", repeated), zap.Error(err))
+			}
+			return false
+		}
+		a.watch.blank.Store(false)
 		return true
 	}
 	if a.watch.anew.Load() {

@@ -76,8 +76,8 @@ type Commander interface {
 
 // Gated is an Etcd that starts etcd itself: supervise mode.
 type Gated interface {
-	// MayStart sets what is asked right before each start, not before an adoption. False: etcd is held, as after Stop. f
-	// must not call the Etcd.
+	// MayStart sets what is asked right before each start, not before an adoption. False: etcd is held, and f is asked again every
+	// WatchEvery, and at Start; not after Stop. f must not call the Etcd.
 	MayStart(f func() bool)
 }
 

@@ -22,6 +22,7 @@ type supervisor struct {
 	wake    chan struct{} // Run looks again
 
 	held      bool
+	gated     bool // held by mayStart's no, which is asked again
 	over      bool // Run's ctx has ended: nothing is started any more
 	cur       *child
 	backoff   time.Duration
@@ -82,7 +83,7 @@ func (s *supervisor) next() (*child, time.Duration) {
 	if s.cur != nil {
 		return s.cur, 0
 	}
-	if s.held {
+	if s.held && !s.gated {
 		return nil, time.Hour // Start wakes
 	}
 	if d := time.Until(s.notBefore); d > 0 {
@@ -98,9 +99,12 @@ func (s *supervisor) next() (*child, time.Duration) {
 			return c, 0
 		}
 	}
-	if s.mayStart != nil && !s.mayStart() {
-		s.held = true
-		return nil, time.Hour
+	if s.mayStart != nil {
+		if s.gated = !s.mayStart(); s.gated {
+			s.held = true
+			return nil, s.cfg.WatchEvery
+		}
+		s.held = false
 	}
 	c, err := s.start()
 	if err != nil {
@@ -326,7 +330,7 @@ func (s *supervisor) look(fresh bool) {
 // Stop: see Etcd.
 func (s *supervisor) Stop(ctx context.Context) error {
 	s.mu.Lock()
-	s.held = true
+	s.held, s.gated = true, false
 	s.mu.Unlock()
 	return s.endNow(ctx, s.cfg.Grace)
 }
@@ -364,7 +368,7 @@ func (s *supervisor) endNow(ctx context.Context, grace time.Duration) error {
 // Start: see Etcd.
 func (s *supervisor) Start(context.Context) error {
 	s.mu.Lock()
-	s.held = false
+	s.held, s.gated = false, false
 	s.notBefore = time.Time{}
 	over := s.over
 	s.mu.Unlock()

@@ -50,3 +50,26 @@ func TestWipedWhileRunning(t *testing.T) {
 		})
 	}
 }
+
+// TestVolumeComesLate: the data are not there when the agent starts, and come a moment later: a volume that is mounted late, or a person who
+// puts back what was moved away. Etcd is held until then and goes on with them, as the member that it was; nobody has to restart the agent.
+// Rules: P12; F18.
+func TestVolumeComesLate(t *testing.T) {
+	t.Parallel()
+	p := start(t, "3.6", func(c *lab.Config) { c.ClaimAfter = time.Minute })
+	p.untraced = "the model's disks are not replaced"
+	late := lab.Other(p.leader())
+	old := p.walID(late)
+	p.must(p.Site(late).Stop())
+	data := filepath.Join(p.Site(late).DataDir, "member")
+	p.must(os.Rename(data, data+".elsewhere"))
+	p.must(p.Site(late).Start())
+	p.reason(late, "disk-blank")
+	p.must(os.Rename(data+".elsewhere", data))
+	if rec := p.wholeAndAudited(); rec.Survivor.Name != "" {
+		t.Errorf("%s had to claim", rec.Survivor.Name)
+	}
+	if id := p.walID(late); id != old {
+		t.Errorf("the member came back as %x, it was %x", id, old)
+	}
+}
