@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"twok/internal/lab"
@@ -34,6 +35,16 @@ func settings() []Fault {
 			Name: "auth", About: "authentication is on, by certificate: a cut", Rows: []string{"F25"}, Claims: 1, Roles: []string{Pair},
 			Prepare: func(o *cluster.Options) { o.TLS, o.Auth = true, true },
 			Run:     func(ctx context.Context, s *Stage) error { return failover(ctx, s) },
+		},
+		{
+			Name: "auth-simple", About: "clients log in with a password and get simple tokens, which a member forgets when it restarts: the target is lost and returns, and all clients go on", Rows: []string{"F25"}, Claims: 1, Roles: both,
+			Prepare: func(o *cluster.Options) { o.TLS, o.Auth, o.Tokens = true, true, "simple" },
+			Run:     func(ctx context.Context, s *Stage) error { return passwords(ctx, s, false) },
+		},
+		{
+			Name: "auth-jwt", About: "clients log in with a password and get JWT tokens: the target is lost and returns, and takes the tokens of before", Rows: []string{"F25"}, Claims: 1, Roles: both,
+			Prepare: func(o *cluster.Options) { o.TLS, o.Auth, o.Tokens = true, true, "jwt" },
+			Run:     func(ctx context.Context, s *Stage) error { return passwords(ctx, s, true) },
 		},
 		{
 			Name: "rotation", About: "the certificates are replaced: no role and no generation changes; then a cut", Rows: []string{"F12"}, Claims: 1, Roles: []string{Pair},
@@ -70,7 +81,7 @@ func settings() []Fault {
 			Run:     snapshot,
 		},
 		{
-			Name: "snapshot-often", About: "a snapshot every 50 entries, through two failovers", Rows: []string{"F21"}, Claims: 2, Roles: both,
+			Name: "snapshot-often", About: "a snapshot every 50 entries, through two failovers", Claims: 2, Roles: both,
 			Prepare: func(o *cluster.Options) { o.EtcdFlags = append(o.EtcdFlags, "--snapshot-count", "50") },
 			Run: func(ctx context.Context, s *Stage) error {
 				return do(ctx, func(ctx context.Context) error { return failover(ctx, s) },
@@ -79,8 +90,12 @@ func settings() []Fault {
 			},
 		},
 		{
-			Name: "compaction", About: "etcd compacts and defragments all the time, through a failover and a return", Claims: 2, Roles: both, Compacts: true,
+			Name: "compaction", About: "etcd is compacted and defragmented all the time, by clients and by itself (periodic, 2 s), through a failover and a return", Claims: 2, Roles: both, Compacts: true,
+			Prepare: func(o *cluster.Options) {
+				o.EtcdFlags = append(o.EtcdFlags, "--auto-compaction-mode", "periodic", "--auto-compaction-retention", "2s")
+			},
 			Run: func(ctx context.Context, s *Stage) error {
+				s.AtEnd(s.autoCompacted)
 				busy, stop := context.WithCancel(ctx)
 				ended := make(chan int, 1)
 				go func() { ended <- s.compactAll(busy) }()
@@ -96,6 +111,59 @@ func settings() []Fault {
 			},
 		},
 	}
+}
+
+// autoCompacted waits for a leader that has compacted by itself. Either member may be it.
+func (s *Stage) autoCompacted(ctx context.Context) error {
+	return s.Until(ctx, "etcd compacts by itself", func(context.Context) error {
+		for _, site := range lab.Sites {
+			for _, path := range []string{s.Site(site).AgentLog, s.Site(site).EtcdLog} {
+				if data, err := os.ReadFile(path); err == nil && strings.Contains(string(data), "completed auto periodic compaction") {
+					return nil
+				}
+			}
+		}
+		return errors.New("no log says so")
+	})
+}
+
+// passwords: the target is lost and returns. lasting says whether a token outlives the restart of the member that gave it.
+func passwords(ctx context.Context, s *Stage, lasting bool) error {
+	tokens := map[string]string{}
+	for _, site := range lab.Sites {
+		var err error
+		if tokens[site], err = s.LogIn(ctx, site); err != nil {
+			return err
+		}
+		for _, at := range lab.Sites { // whoever gave it, both members know it
+			if err := s.Until(ctx, "the token is taken", func(ctx context.Context) error { return s.Takes(ctx, at, tokens[site]) }); err != nil {
+				return err
+			}
+		}
+	}
+	s.Note("without a token both members refuse, with one of either both answer")
+	// etcd writes its database ten times a second: from then on a restart does not make the logins of the log again.
+	err := do(ctx, func(ctx context.Context) error { return s.Wait(ctx, time.Second) }, func(context.Context) error { return s.Kill(s.Target) }, s.Resumes,
+		func(context.Context) error { return s.Up(s.Target) },
+		func(ctx context.Context) error { _, err := s.Whole(ctx); return err })
+	if err != nil {
+		return err
+	}
+	for _, site := range lab.Sites {
+		if err := s.WritesAt(ctx, site, 50); err != nil {
+			return fmt.Errorf("the clients of %s go on: %w", site, err)
+		}
+		for _, at := range lab.Sites { // each etcd was started anew, with its log or for the claim
+			err := s.Takes(ctx, at, tokens[site])
+			if lasting && err != nil || !lasting && !errors.Is(err, rpctypes.ErrInvalidAuthToken) {
+				return fmt.Errorf("a token of %s from before, at %s now: %w", site, at, err)
+			}
+		}
+		if _, err := s.LogIn(ctx, site); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // compactAll compacts and defragments at both members until ctx ends, and counts what succeeded.
