@@ -54,7 +54,7 @@ func disks() []Fault {
 	small := func(o *cluster.Options) {
 		o.SmallDisk = map[string]int64{lab.Sites[0]: smallDisk, lab.Sites[1]: smallDisk}
 	}
-	return []Fault{
+	all := []Fault{
 		{
 			Name: "disk-full", About: "the target's disk is full for some seconds of writing", Rows: []string{"F31"}, Roles: both,
 			Needs: Needs{Namespaces: true}, Prepare: small, Large: true,
@@ -79,7 +79,8 @@ func disks() []Fault {
 				err := full(ctx, s, func(ctx context.Context) error {
 					return do(ctx, func(context.Context) error { return s.Kill(s.Other()) }, func(ctx context.Context) error {
 						return s.Silence(ctx, "alone with a full disk", s.Between(3*time.Second, 5*time.Second))
-					})
+					}, func(ctx context.Context) error { return s.Reason(ctx, s.Target, "disk-full") },
+						func(context.Context) error { s.Note("%s says disk-full", s.Target); return nil })
 				})
 				return errors.Join(err, s.Resumes(ctx), s.Up(s.Other()))
 			},
@@ -108,6 +109,7 @@ func disks() []Fault {
 			},
 		},
 	}
+	return append(all, quotas()...)
 }
 
 // slowFsync delays each fdatasync of whatever etcd runs at the site, until ctx ends. That strace never took hold of one is an error.
