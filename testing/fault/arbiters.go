@@ -12,6 +12,22 @@ var signalled = []string{"serve", "s3", "etcd"}
 func arbiters() []Fault {
 	return []Fault{
 		{
+			Name: "arbiter-one", About: "the target alone is cut from the arbiter, and the pair writes on; the other site is lost: the target says why it does not claim, and nobody writes; it reaches the arbiter again, and claims", Rows: []string{"F37"}, Claims: 1, Roles: both,
+			Run: func(ctx context.Context, s *Stage) error {
+				return do(ctx, func(context.Context) error { return s.CutArbiter(s.Target) },
+					func(ctx context.Context) error { return s.Reason(ctx, s.Target, "arbiter-unavailable") },
+					func(ctx context.Context) error { return s.WritesAt(ctx, s.Target, 50) },
+					func(context.Context) error { return s.Kill(s.Other()) },
+					func(ctx context.Context) error {
+						return s.Silence(ctx, "alone, and cut from the arbiter", s.Between(2*time.Second, 4*time.Second))
+					}, func(ctx context.Context) error { return s.Reason(ctx, s.Target, "arbiter-unavailable") },
+					func(context.Context) error { s.Note("%s says arbiter-unavailable", s.Target); return nil },
+					func(context.Context) error { return s.HealArbiter(s.Target) }, s.Resumes,
+					func(ctx context.Context) error { return s.Survives(ctx, s.Target) },
+					func(context.Context) error { return s.Up(s.Other()) })
+			},
+		},
+		{
 			Name: "store-kill", About: "the arbiter is killed and started again while both members live, and while they are cut apart", Rows: []string{"F37"}, Claims: 1, Roles: []string{Pair},
 			Run: func(ctx context.Context, s *Stage) error {
 				kill := func(context.Context) error { s.Note("SIGKILL of the arbiter"); return s.KillArbiter() }

@@ -65,7 +65,7 @@ func links() []Fault {
 			},
 		},
 		{
-			Name: "flap", About: "the link between the members goes and comes, again and again", Rows: []string{"F35"}, Roles: []string{Pair},
+			Name: "flap", About: "the link between the members goes and comes, six times, each for 0.2 to 2 s (with etcd's own timing for 1 to 10 s)", Rows: []string{"F35"}, Roles: []string{Pair},
 			Run: func(ctx context.Context, s *Stage) error {
 				from, to := 200*time.Millisecond, 2*time.Second
 				if s.Options.Real {

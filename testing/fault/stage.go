@@ -104,9 +104,16 @@ func (s *Stage) Resumes(ctx context.Context) error {
 // tries is how many writes must have been tried in a silence.
 const tries = 5
 
-// Silence waits for d, and longer until some writes have been tried. One that began in it and was acknowledged is an error: nobody may
-// write.
+// Silence waits for d, for longer than it takes any agent to claim, and until some writes have been tried. One that began in it and was
+// acknowledged is an error: nobody may write.
 func (s *Stage) Silence(ctx context.Context, what string, d time.Duration) error {
+	return s.silence(ctx, what, longer(d, s.ClaimAfter()))
+}
+
+// longer is d, or what it takes any agent to claim, with something over: claim-after, and a quarter of it for the former leader's head start.
+func longer(d, claimAfter time.Duration) time.Duration { return max(d, claimAfter*3/2) }
+
+func (s *Stage) silence(ctx context.Context, what string, d time.Duration) error {
 	since := s.Rec.Now()
 	if err := s.Wait(ctx, d); err != nil {
 		return err

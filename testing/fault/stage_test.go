@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"twok/testing/cluster"
 	"twok/testing/history"
 )
 
@@ -54,11 +55,25 @@ func TestSilence(t *testing.T) {
 				call(s, "b")(history.Unknown)
 			}
 		}()
-		err := s.Silence(t.Context(), c.name, 200*time.Millisecond)
+		err := s.silence(t.Context(), c.name, 200*time.Millisecond)
 		<-done
 		if (err != nil) != c.bad {
 			t.Errorf("%s: %v", c.name, err)
 		}
+	}
+}
+
+// A silence is longer than claim-after and the head start, with etcd's own timing too: else it would show nothing.
+//
+// Rules: none (the harness).
+func TestLonger(t *testing.T) {
+	var fast, own cluster.Cluster
+	own.Options.Real = true
+	if d := longer(3*time.Second, fast.ClaimAfter()); d != 3*time.Second {
+		t.Errorf("%s, and claim-after is %s", d, fast.ClaimAfter())
+	}
+	if d := longer(3*time.Second, own.ClaimAfter()); d != 30*time.Second {
+		t.Errorf("%s, and claim-after is %s", d, own.ClaimAfter())
 	}
 }
 
@@ -70,11 +85,11 @@ func TestSilenceOfNobody(t *testing.T) {
 	call(s, "a") // without an answer
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if err := s.Silence(ctx, "nobody", time.Millisecond); !errors.Is(err, context.DeadlineExceeded) {
+	if err := s.silence(ctx, "nobody", time.Millisecond); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("nobody tried: %v", err)
 	}
 	result := make(chan error, 1)
-	go func() { result <- s.Silence(t.Context(), "late", time.Millisecond) }()
+	go func() { result <- s.silence(t.Context(), "late", time.Millisecond) }()
 	time.Sleep(50 * time.Millisecond)
 	for range tries {
 		call(s, "a")(history.Unknown)
@@ -82,7 +97,7 @@ func TestSilenceOfNobody(t *testing.T) {
 	if err := <-result; err != nil {
 		t.Error(err)
 	}
-	go func() { result <- s.Silence(t.Context(), "late", time.Millisecond) }()
+	go func() { result <- s.silence(t.Context(), "late", time.Millisecond) }()
 	time.Sleep(50 * time.Millisecond)
 	call(s, "a")(history.OK)
 	if err := <-result; err == nil {
