@@ -107,7 +107,7 @@ func TestGroups(t *testing.T) {
 			}
 		}
 	}
-	for _, run := range []string{"", "TestSafety", "TestSafety/cut-both", "TestSafety/(cut-both|F2)"} {
+	for _, run := range []string{"", "TestSafety", "TestSafety/cut-both", "TestSafety/(cut-both|flap)"} {
 		n := 0
 		for _, g := range of(run) {
 			if n += len(g.cells); g.row {
@@ -119,7 +119,7 @@ func TestGroups(t *testing.T) {
 		}
 	}
 	for _, run := range []string{
-		"TestSafety/(cut-both|F32)", "TestSafety/cut-both|TestSafety/F32", "TestSafety/F31|F32", "TestSafety/F31/leader|TestSafety/F32", "TestSafety/F3[12]",
+		"TestSafety/(cut-both|F32)", "TestSafety/(cut-both|F2)", "TestSafety/cut-both|TestSafety/F32", "TestSafety/F31|F32", "TestSafety/F31/leader|TestSafety/F32", "TestSafety/F3[12]",
 	} {
 		if gs, err := groups(all, run); err == nil {
 			t.Errorf("-run %q, which go test reads otherwise: %d groups", run, len(gs))
@@ -201,7 +201,7 @@ func TestSeed(t *testing.T) {
 	}
 }
 
-// Programs of a dead run are removed, those of a living one and other people's stay.
+// Programs and scenarios of a dead run are removed; those of a living one, red ones and other people's stay.
 //
 // Rules: none (the harness).
 func TestReap(t *testing.T) {
@@ -213,11 +213,15 @@ func TestReap(t *testing.T) {
 	}
 	names := map[string]bool{ // and whether they stay
 		fmt.Sprintf("%s%d-1", binPrefix, dead.Process.Pid): false, fmt.Sprintf("%s%d-1", binPrefix, os.Getpid()): true, binPrefix + "x-1": true, "other": true,
+		fmt.Sprintf("%s%d-1", runPrefix, dead.Process.Pid): false, fmt.Sprintf("%s%d-2", runPrefix, dead.Process.Pid): true, fmt.Sprintf("%s%d-1", runPrefix, os.Getpid()): true,
 	}
 	for n := range names {
 		if err := os.MkdirAll(filepath.Join(tmp, n, "below"), 0o755); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if err := os.WriteFile(filepath.Join(tmp, fmt.Sprintf("%s%d-2", runPrefix, dead.Process.Pid), keptFile), nil, 0o600); err != nil {
+		t.Fatal(err)
 	}
 	if err := reap(); err != nil {
 		t.Fatal(err)

@@ -85,23 +85,31 @@ func Prepare(ctx context.Context, cells []Cell, twok, failpoints string, log io.
 	return clean, nil
 }
 
-// binPrefix begins the name of a directory with programs; its owner's process ID follows.
-const binPrefix = "twok-safety-bin-"
+// The name of a run's directory begins so; its owner's process ID follows.
+const (
+	binPrefix = "twok-safety-bin-" // programs
+	runPrefix = "twok-safety-run-" // what go test's scenarios leave
+	keptFile  = "kept"             // it is there if one of them was red
+)
 
-// reap removes the programs that a killed run left: the one thing of a run that outlives it.
+// reap removes what a killed run left: programs, and scenarios of go test that nobody needs to look at. Nothing else of a run outlives it.
 func reap() error {
-	dirs, err := filepath.Glob(filepath.Join(os.TempDir(), binPrefix+"*"))
-	if err != nil {
-		return err
-	}
-	for _, dir := range dirs {
-		owner, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(dir), binPrefix), "-")
-		if _, err := strconv.Atoi(owner); err != nil {
-			continue
+	for _, prefix := range []string{binPrefix, runPrefix} {
+		dirs, err := filepath.Glob(filepath.Join(os.TempDir(), prefix+"*"))
+		if err != nil {
+			return err
 		}
-		if _, err := os.Stat("/proc/" + owner); errors.Is(err, os.ErrNotExist) {
-			if err := os.RemoveAll(dir); err != nil {
-				return fmt.Errorf("remove what process %s left: %w", owner, err)
+		for _, dir := range dirs {
+			owner, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(dir), prefix), "-")
+			if _, err := strconv.Atoi(owner); err != nil {
+				continue
+			}
+			_, lives := os.Stat("/proc/" + owner)
+			_, kept := os.Stat(filepath.Join(dir, keptFile))
+			if errors.Is(lives, os.ErrNotExist) && errors.Is(kept, os.ErrNotExist) {
+				if err := os.RemoveAll(dir); err != nil {
+					return fmt.Errorf("remove what process %s left: %w", owner, err)
+				}
 			}
 		}
 	}
