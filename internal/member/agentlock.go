@@ -41,10 +41,13 @@ func AgentLock(dataDir string) (io.Closer, error) {
 		return nil, fmt.Errorf("agent lock %s: %w: another agent (pid %s) runs on this data directory: stop it first",
 			path, ErrHeld, holder)
 	}
-	// For people only: the flock is the lock, the content is a hint.
 	err = errors.Join(f.Truncate(0), GiveToOwner(f))
 	if err == nil {
+		// For people only: the flock is the lock, the content is a hint. A full disk must not keep an agent from its start.
 		_, err = fmt.Fprintf(f, "%d\n", os.Getpid())
+		if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+			err = nil
+		}
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("agent lock %s: write the process ID: %w", path, err), f.Close())
