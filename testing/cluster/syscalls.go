@@ -17,7 +17,10 @@ const syncing = "sync,syncfs,fsync,fdatasync"
 // straced writes a script that becomes the program under strace, which leaves what it saw in a file of its own for each start. The program
 // keeps its process ID: strace is the grandchild (-D), and follows children.
 func (c *Cluster) straced(program string) (string, error) {
-	dir := filepath.Join(c.Options.Dir, "strace")
+	dir, err := filepath.Abs(filepath.Join(c.Options.Dir, "strace"))
+	if err != nil {
+		return "", err
+	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
@@ -41,20 +44,27 @@ var syncCall = regexp.MustCompile(`^\d+ +(sync|syncfs|fsync|fdatasync)\((?:\d+<(
 // Synced is how many times each site's files were synced so far, as strace saw it. A sync of a whole file system, or of a file that is
 // not below the pair's directory, is an error.
 func (c *Cluster) Synced() (files map[string]int, err error) {
-	logs, err := filepath.Glob(filepath.Join(c.Options.Dir, "strace", "*.[0-9]*"))
+	dir, err := filepath.Abs(c.Options.Dir)
+	if err != nil {
+		return nil, err
+	}
+	if dir, err = filepath.EvalSymlinks(dir); err != nil { // as the kernel tells paths
+		return nil, err
+	}
+	logs, err := filepath.Glob(filepath.Join(dir, "strace", "*.[0-9]*"))
 	if err != nil {
 		return nil, err
 	}
 	files = map[string]int{}
 	for _, path := range logs {
-		if err := c.synced(path, files); err != nil {
+		if err := synced(dir, path, files); err != nil {
 			return nil, err
 		}
 	}
 	return files, nil
 }
 
-func (c *Cluster) synced(path string, files map[string]int) error {
+func synced(dir, path string, files map[string]int) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return err
@@ -69,7 +79,7 @@ func (c *Cluster) synced(path string, files map[string]int) error {
 		if call[1] == "sync" || call[1] == "syncfs" {
 			return fmt.Errorf("%s: a whole file system was synced: %s", path, lines.Text())
 		}
-		below, ours := strings.CutPrefix(call[2], c.Options.Dir+"/")
+		below, ours := strings.CutPrefix(call[2], dir+"/")
 		if !ours {
 			return fmt.Errorf("%s: somebody else's file was synced: %s", path, lines.Text())
 		}
