@@ -34,7 +34,7 @@ func (s *supervisor) Version(ctx context.Context) (string, error) {
 // Flags: see Etcd.
 func (s *supervisor) Flags(ctx context.Context) (Flags, error) {
 	if id, has, ok := s.etcd(); ok && (has || !s.wrapped()) {
-		f, err := flagsWithin(ctx, id)
+		f, err := s.reads.within(ctx, id)
 		if err == nil && has {
 			s.mu.Lock()
 			s.flags = &f

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"go.yaml.in/yaml/v2"
@@ -190,21 +191,42 @@ func (s settings) flags() (Flags, error) {
 	return f, errors.Join(errs...)
 }
 
-// flagsWithin is flagsOf with a deadline: reading the command line of a process that is stuck in the
-// kernel may hang; the goroutine is left behind then.
-func flagsWithin(ctx context.Context, id StartID) (Flags, error) {
-	type result struct {
-		f   Flags
-		err error
+// flagReads reads the flags of processes, each by one goroutine at a time. Reading the command line of a process that is
+// stuck in the kernel, or a configuration file that is a pipe, may hang: those who ask again wait for the same reading, so that one
+// goroutine is left behind, not one for each question.
+type flagReads struct {
+	mu  sync.Mutex
+	out map[StartID]*flagRead
+}
+
+type flagRead struct {
+	done chan struct{} // closed when f and err are set
+	f    Flags
+	err  error
+}
+
+// within is flagsOf with a deadline.
+func (r *flagReads) within(ctx context.Context, id StartID) (Flags, error) {
+	r.mu.Lock()
+	x := r.out[id]
+	if x == nil {
+		x = &flagRead{done: make(chan struct{})}
+		if r.out == nil {
+			r.out = map[StartID]*flagRead{}
+		}
+		r.out[id] = x
+		go func() {
+			x.f, x.err = flagsOf(id)
+			r.mu.Lock()
+			delete(r.out, id)
+			r.mu.Unlock()
+			close(x.done)
+		}()
 	}
-	c := make(chan result, 1)
-	go func() {
-		f, err := flagsOf(id)
-		c <- result{f, err}
-	}()
+	r.mu.Unlock()
 	select {
-	case r := <-c:
-		return r.f, r.err
+	case <-x.done:
+		return x.f, x.err
 	case <-ctx.Done():
 		return Flags{}, fmt.Errorf("flags of etcd, process %d: %w", id.PID, context.Cause(ctx))
 	}

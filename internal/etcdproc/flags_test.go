@@ -1,14 +1,19 @@
 package etcdproc
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"twok/internal/member/locktest"
 )
@@ -204,5 +209,54 @@ func TestFlagsOfEnding(t *testing.T) {
 	}
 	if f, err := flagsOf(id); !errors.Is(err, ErrNotRunning) {
 		t.Errorf("of none: %+v, %v", f, err)
+	}
+}
+
+// A question for flags that cannot be answered, since a read hangs, costs one goroutine, however often it is asked; it is answered when
+// the read can go on.
+//
+// Rules: F13.
+func TestHungFlagsAreReadOnce(t *testing.T) {
+	fifo := filepath.Join(t.TempDir(), "etcd.yml")
+	if err := unix.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("sh", "-c", "read line", "--config-file", fifo) // waits on its input
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Wait()
+	defer cmd.Process.Kill()
+	_, id, err := stat(cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r flagReads
+	before := runtime.NumGoroutine()
+	for range 20 {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+		if f, err := r.within(ctx, id); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("%+v, %v", f, err)
+		}
+		cancel()
+	}
+	if now := runtime.NumGoroutine(); now > before+1 {
+		t.Errorf("%d goroutines more than before", now-before)
+	}
+	w, err := os.OpenFile(fifo, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		fmt.Fprintln(w, "name: piped")
+		w.Close()
+	}()
+	if f, err := r.within(locktest.Context(t), id); err != nil || f.Name != "piped" {
+		t.Errorf("%+v, %v", f, err)
 	}
 }

@@ -11,10 +11,11 @@ import (
 
 // watcher knows the etcd of a data directory by looking, whoever started it.
 type watcher struct {
-	cfg  Config
-	log  *zap.Logger
-	find *finder
-	vers versions
+	cfg   Config
+	log   *zap.Logger
+	find  *finder
+	vers  versions
+	reads flagReads
 
 	mu      sync.Mutex
 	p       Process
@@ -150,7 +151,7 @@ func (s *signalled) Flags(ctx context.Context) (Flags, error) {
 	if !p.Running {
 		return Flags{}, fmt.Errorf("flags of etcd: %w", ErrNotRunning)
 	}
-	return flagsWithin(ctx, p.StartID)
+	return s.reads.within(ctx, p.StartID)
 }
 
 func pids(ps []found) []int {
