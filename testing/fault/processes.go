@@ -7,6 +7,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"twok/internal/lab"
 )
 
@@ -54,7 +56,7 @@ func processes() []Fault {
 		{
 			Name: "site-loss", About: "everything at the target is killed at once, and comes back", Claims: 1, Roles: both,
 			Run: func(ctx context.Context, s *Stage) error {
-				return do(ctx, func(context.Context) error { return s.Kill(s.Target) }, s.Resumes, func(context.Context) error { return s.Up(s.Target) })
+				return do(ctx, s.moment, func(context.Context) error { return s.Kill(s.Target) }, s.Resumes, func(context.Context) error { return s.Up(s.Target) })
 			},
 		},
 		{
@@ -79,16 +81,19 @@ func processes() []Fault {
 		{
 			Name: "etcd-term", About: "the target's etcd is asked to end; whoever runs it starts it again", Rows: []string{"F15"}, Roles: both,
 			Run: func(ctx context.Context, s *Stage) error {
-				s.Note("SIGTERM to the etcd of %s", s.Target)
-				return do(ctx, func(context.Context) error { return s.Running(s.Target) }, now(s.Site(s.Target).StopEtcd), s.Resumes)
+				return do(ctx, s.moment, func(context.Context) error {
+					s.Note("SIGTERM to the etcd of %s", s.Target)
+					return s.Running(s.Target)
+				}, now(s.Site(s.Target).StopEtcd), s.Resumes)
 			},
 		},
 		{
 			Name: "etcd-freeze", About: "the target's etcd is frozen until the other one has survived", Rows: []string{"F13"}, Claims: 1, Roles: both,
 			Run: func(ctx context.Context, s *Stage) error {
-				s.Note("SIGSTOP to the etcd of %s", s.Target)
-				return do(ctx, func(context.Context) error { return s.signalEtcd(s.Target, syscall.SIGSTOP) },
-					func(ctx context.Context) error { return s.WritesAt(ctx, s.Other(), 50) },
+				return do(ctx, s.moment, func(context.Context) error {
+					s.Note("SIGSTOP to the etcd of %s", s.Target)
+					return s.signalEtcd(s.Target, syscall.SIGSTOP)
+				}, func(ctx context.Context) error { return s.WritesAt(ctx, s.Other(), 50) },
 					func(context.Context) error { return s.signalEtcd(s.Target, syscall.SIGCONT) }, s.Resumes)
 			},
 		},
@@ -124,39 +129,48 @@ func processes() []Fault {
 		{
 			Name: "site-freeze", About: "everything at the target is frozen while the other one survives, as a virtual machine is, and goes on", Rows: []string{"F26"}, Claims: 1, Roles: both,
 			Run: func(ctx context.Context, s *Stage) error {
-				s.Note("SIGSTOP of everything at %s", s.Target)
 				signal := func(sig syscall.Signal) func(context.Context) error {
 					return func(context.Context) error {
 						return errors.Join(s.signalAgent(s.Target, sig), s.signalEtcd(s.Target, sig))
 					}
 				}
-				return do(ctx, signal(syscall.SIGSTOP), func(ctx context.Context) error { return s.WritesAt(ctx, s.Other(), 50) }, signal(syscall.SIGCONT),
+				return do(ctx, s.moment, func(context.Context) error { s.Note("SIGSTOP of everything at %s", s.Target); return nil },
+					signal(syscall.SIGSTOP), func(ctx context.Context) error { return s.WritesAt(ctx, s.Other(), 50) }, signal(syscall.SIGCONT),
 					func(context.Context) error { s.Note("SIGCONT"); return nil }, s.Resumes)
 			},
 		},
 		{
 			Name: "agent-kill", About: "the target's agent is killed, and the members are cut apart: the other one survives", Rows: []string{"F8"}, Claims: 1, Roles: both,
 			Run: func(ctx context.Context, s *Stage) error {
-				s.Note("SIGKILL of the agent of %s", s.Target)
-				s.Site(s.Target).KillAgent()
-				return do(ctx, now(s.CutLink), s.Resumes, func(ctx context.Context) error { return s.Survives(ctx, s.Other()) },
+				return do(ctx, s.moment, func(context.Context) error {
+					s.Note("SIGKILL of the agent of %s", s.Target)
+					s.Site(s.Target).KillAgent()
+					return nil
+				}, s.moment, now(s.CutLink), s.Resumes, func(ctx context.Context) error { return s.Survives(ctx, s.Other()) },
 					func(context.Context) error { return s.Up(s.Target) }, now(s.HealLink))
 			},
 		},
 		{
 			Name: "agent-term", About: "the target's agent is asked to end, and the members are cut apart", Claims: 1, Roles: both,
 			Run: func(ctx context.Context, s *Stage) error {
-				s.Note("SIGTERM to the agent of %s", s.Target)
-				s.Site(s.Target).StopAgent()
-				return do(ctx, now(s.CutLink), s.Resumes, func(ctx context.Context) error { return s.Survives(ctx, s.Other()) },
+				return do(ctx, s.moment, func(context.Context) error {
+					s.Note("SIGTERM to the agent of %s", s.Target)
+					if err := s.signalAgent(s.Target, syscall.SIGTERM); err != nil {
+						return err
+					}
+					s.Site(s.Target).StopAgent()
+					return nil
+				}, s.moment, now(s.CutLink), s.Resumes, func(ctx context.Context) error { return s.Survives(ctx, s.Other()) },
 					func(context.Context) error { return s.Up(s.Target) }, now(s.HealLink))
 			},
 		},
 		{
-			Name: "agent-freeze", About: "the target's agent is frozen during a cut, and goes on after the other one has survived", Claims: 1, Roles: both,
+			Name: "agent-freeze", About: "the target's agent is frozen at a random moment before a cut, and goes on after the other one has survived", Claims: 1, Roles: both,
 			Run: func(ctx context.Context, s *Stage) error {
-				s.Note("SIGSTOP to the agent of %s", s.Target)
-				return do(ctx, func(context.Context) error { return s.signalAgent(s.Target, syscall.SIGSTOP) }, now(s.CutLink), s.Resumes,
+				return do(ctx, s.moment, func(context.Context) error {
+					s.Note("SIGSTOP to the agent of %s", s.Target)
+					return s.signalAgent(s.Target, syscall.SIGSTOP)
+				}, s.moment, now(s.CutLink), s.Resumes,
 					func(ctx context.Context) error { return s.Survives(ctx, s.Other()) },
 					func(context.Context) error { s.Note("SIGCONT"); return s.signalAgent(s.Target, syscall.SIGCONT) },
 					func(ctx context.Context) error { return s.Wait(ctx, s.Between(0, time.Second)) }, now(s.HealLink))
@@ -165,7 +179,7 @@ func processes() []Fault {
 		{
 			Name: "both-down", About: "both sites are lost at once; the target comes back first, the other one later", Rows: []string{"F32"}, Roles: both,
 			Run: func(ctx context.Context, s *Stage) error {
-				return do(ctx, s.killBoth, func(context.Context) error { return s.Up(s.Target) },
+				return do(ctx, s.moment, s.killBoth, func(context.Context) error { return s.Up(s.Target) },
 					func(ctx context.Context) error { return s.Wait(ctx, s.Between(0, 2*time.Second)) },
 					func(context.Context) error { return s.Up(s.Other()) }, s.Resumes)
 			},
@@ -173,7 +187,7 @@ func processes() []Fault {
 		{
 			Name: "both-down-one-back", About: "both sites are lost at once, under load, and only the target comes back: it holds all that was acknowledged, and survives", Rows: []string{"F22", "F32"}, Claims: 1, Roles: both,
 			Run: func(ctx context.Context, s *Stage) error {
-				return do(ctx, s.killBoth, func(context.Context) error { return s.Up(s.Target) }, s.Resumes,
+				return do(ctx, s.moment, s.killBoth, func(context.Context) error { return s.Up(s.Target) }, s.Resumes,
 					func(ctx context.Context) error { return s.Survives(ctx, s.Target) },
 					func(context.Context) error { return s.Up(s.Other()) })
 			},
@@ -181,7 +195,7 @@ func processes() []Fault {
 		{
 			Name: "both-down-apart", About: "both sites are lost at once and boot together, cut apart: one of them survives", Rows: []string{"F1", "F32"}, Claims: 1, Roles: []string{Pair},
 			Run: func(ctx context.Context, s *Stage) error {
-				return do(ctx, s.killBoth, now(s.CutLink), func(context.Context) error {
+				return do(ctx, s.moment, s.killBoth, now(s.CutLink), func(context.Context) error {
 					return errors.Join(s.Up(lab.Sites[0]), s.Up(lab.Sites[1]))
 				}, s.Resumes, now(s.HealLink))
 			},
@@ -226,12 +240,27 @@ func (s *Stage) killBoth(context.Context) error {
 	return errors.Join(<-errs, <-errs)
 }
 
-// chaos leaves nothing cut, frozen or down.
+// moment waits for as long as nobody planned.
+func (s *Stage) moment(ctx context.Context) error {
+	return s.Wait(ctx, s.Between(0, 1500*time.Millisecond))
+}
+
+// chaos leaves nothing cut, frozen or down. What of it met a process is noted; not all of it does.
 func chaos(ctx context.Context, s *Stage) error {
+	signal := func(what, site string, to func(string, syscall.Signal) error, sig syscall.Signal) error {
+		s.Note("%s to the %s of %s", unix.SignalName(sig), what, site)
+		err := to(site, sig)
+		if errors.Is(err, syscall.ESRCH) {
+			s.Note("there is none")
+			err = nil
+		}
+		return err
+	}
+	told := map[string]int{} // to end, by process ID
 	for range 10 {
 		site := lab.Sites[s.Rand.IntN(2)]
 		var err error
-		switch s.Rand.IntN(9) {
+		switch s.Rand.IntN(16) {
 		case 0, 1:
 			err = s.CutLink()
 		case 2:
@@ -247,14 +276,34 @@ func chaos(ctx context.Context, s *Stage) error {
 			s.Site(site).KillAgent()
 		case 7:
 			_, err = s.killEtcd(site)
-		case 8:
+		case 8, 9, 10:
 			err = s.Up(site)
+		case 11:
+			told[site] = s.Site(site).AgentPID()
+			err = signal("agent", site, s.signalAgent, syscall.SIGTERM)
+		case 12:
+			err = signal("etcd", site, s.signalEtcd, syscall.SIGTERM)
+		case 13:
+			err = signal("agent", site, s.signalAgent, syscall.SIGSTOP)
+		case 14:
+			err = signal("etcd", site, s.signalEtcd, syscall.SIGSTOP)
+		case 15:
+			err = errors.Join(signal("agent", site, s.signalAgent, syscall.SIGCONT), signal("etcd", site, s.signalEtcd, syscall.SIGCONT))
 		}
 		if err != nil {
 			return err
 		}
-		if err := s.Wait(ctx, s.Between(100*time.Millisecond, 2500*time.Millisecond)); err != nil {
+		if err := s.Wait(ctx, s.Between(100*time.Millisecond, 2*time.Second)); err != nil {
 			return err
+		}
+	}
+	// An agent that was told to end and has not yet is waited for: it would not be started as long as it runs.
+	for _, site := range lab.Sites {
+		if err := errors.Join(signal("agent", site, s.signalAgent, syscall.SIGCONT), signal("etcd", site, s.signalEtcd, syscall.SIGCONT)); err != nil {
+			return err
+		}
+		if pid := s.Site(site).AgentPID(); pid != 0 && pid == told[site] {
+			s.Site(site).StopAgent()
 		}
 	}
 	return do(ctx, now(s.HealAll), func(context.Context) error {
