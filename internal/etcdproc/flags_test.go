@@ -175,6 +175,20 @@ func TestFlagsOfRunning(t *testing.T) {
 	}
 }
 
+// begun waits until a process that was just started shows its command line: between fork and the end of exec it has none.
+func begun(t *testing.T, cmd *exec.Cmd) StartID {
+	t.Helper()
+	_, id, err := stat(cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	locktest.Until(t, "a command line", func() bool {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", id.PID))
+		return err == nil && len(b) > 0
+	})
+	return id
+}
+
 // A process on its way out shows no command line and no environment any more. That is not an etcd
 // without flags: taken for one, it has etcd's defaults, and an agent started in that moment refused its --claim-after by them.
 //
@@ -184,10 +198,7 @@ func TestFlagsOfEnding(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	_, id, err := stat(cmd.Process.Pid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	id := begun(t, cmd)
 	if _, err := flagsOf(id); err != nil {
 		t.Fatal(err)
 	}
@@ -232,10 +243,7 @@ func TestHungFlagsAreReadOnce(t *testing.T) {
 	}
 	defer cmd.Wait()
 	defer cmd.Process.Kill()
-	_, id, err := stat(cmd.Process.Pid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	id := begun(t, cmd)
 	var r flagReads
 	before := runtime.NumGoroutine()
 	for range 20 {
