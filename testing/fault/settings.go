@@ -21,7 +21,7 @@ func failover(ctx context.Context, s *Stage) error {
 }
 
 func settings() []Fault {
-	return []Fault{
+	all := []Fault{
 		{
 			Name: "tls", About: "certificates on all ports: a cut, then the loss of the target", Claims: 2, Roles: both,
 			Prepare: func(o *cluster.Options) { o.TLS = true },
@@ -111,6 +111,7 @@ func settings() []Fault {
 			},
 		},
 	}
+	return append(all, expiries()...)
 }
 
 // autoCompacted waits for a leader that has compacted by itself. Either member may be it.

@@ -77,6 +77,30 @@ func TestLonger(t *testing.T) {
 	}
 }
 
+// A key may be missing when its lease may have expired, not before.
+//
+// Rules: none (the harness).
+func TestEarly(t *testing.T) {
+	at := time.Now()
+	keys := map[string]time.Time{"a": at, "b": at.Add(time.Second)}
+	for _, c := range []struct {
+		there map[string]bool
+		by    time.Time
+		left  int
+		bad   bool
+	}{
+		{map[string]bool{"a": true, "b": true}, at.Add(-time.Hour), 2, false},
+		{map[string]bool{"b": true}, at, 1, false},
+		{map[string]bool{"b": true}, at.Add(-time.Millisecond), 0, true},
+		{map[string]bool{"a": true}, at, 0, true},
+		{nil, at.Add(time.Second), 0, false},
+	} {
+		if left, err := early(keys, c.there, c.by); (err != nil) != c.bad || !c.bad && left != c.left {
+			t.Errorf("%v at %s: %d are left, %v", c.there, c.by.Sub(at), left, err)
+		}
+	}
+}
+
 // In a silence in which nobody tries to write, nothing is silent: it goes on.
 //
 // Rules: none (the harness).
