@@ -78,8 +78,13 @@ func (v *env) reply(i int) int {
 // limit is how long the log of node i gets while this leader leads, as far as that is known.
 func (v *env) limit(w *explore.World, i, l int) int {
 	if i < 2 {
-		if d := v.next(i, v.line, w.Nodes[i].ID); d != nil && d.Last.Term == uint64(w.Nodes[l].Term) {
+		d, term := v.next(i, v.line, w.Nodes[i].ID), uint64(w.Nodes[l].Term)
+		switch {
+		case d == nil:
+		case d.Last.Term == term:
 			return int(d.Last.Index)
+		case i != l && d.Last.Term < term && d.Term >= term: // it heard of the term, and got no entry of it
+			return 0
 		}
 	}
 	return 1 << 30
@@ -149,6 +154,7 @@ func (v *env) prepare(w *explore.World, ends int) {
 	}
 	if n := v.limit(w, l, l); n < 1<<30 && (ends == l || (ends == theLink && w.OwnVoters(l).Count > 1)) {
 		v.fill(w, l, n)
+		w.ApplyAll(l) // what it commits alone may be in its database, though no hard state on disk says so
 	}
 }
 

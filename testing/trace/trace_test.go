@@ -105,6 +105,20 @@ func TestLateMessage(t *testing.T) {
 	}
 }
 
+// TestBehindAndAhead: a survivor that commits alone has applied, and on disk, what no hard state on its disk says is committed; a learner
+// that fails has heard of the survivor's term and has no entry of it, when its log is prepared again.
+//
+// Rules: P9, P13.
+func TestBehindAndAhead(t *testing.T) {
+	ls, err := ReadFiles("testdata/behind_a.jsonl", "testdata/behind_b.jsonl", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, err := Check(ls, Options{}); err != nil || r.Lines != len(ls) {
+		t.Errorf("%v, %v", r, err)
+	}
+}
+
 // book is a trace that is being changed.
 type book struct {
 	*testing.T
