@@ -444,7 +444,15 @@ func (c *Cluster) Close() error {
 		errs = append(errs, c.kube.Close())
 	}
 	for _, dir := range c.mounts {
-		if err := unix.Unmount(dir, 0); err != nil {
+		err := unix.Unmount(dir, 0)
+		for range 100 { // a process that was killed a moment ago may not have let go of its files yet
+			if !errors.Is(err, unix.EBUSY) {
+				break
+			}
+			time.Sleep(50 * time.Millisecond)
+			err = unix.Unmount(dir, 0)
+		}
+		if err != nil {
 			errs = append(errs, fmt.Errorf("unmount %s: %w", dir, err))
 		}
 	}
