@@ -31,8 +31,8 @@ type facts struct {
 	reads   [2][]dataRead
 	leaders map[uint32]uint64           // who was seen to lead most in a term of the model
 	shown   []dated                     // when a higher term was seen than ever before
-	tokens  [2][]int                    // the lines that say that a token was written
-	written map[arbiter.Position]int    // of these, the one that wrote the entry
+	tokens  [2][]int                    // the lines that say what became of a token's write
+	written map[arbiter.Position]int    // of these, the one that says that it wrote the entry
 	special map[arbiter.Position]uint64 // entries of the model that are no client's: the member that a change is of, aToken
 }
 
@@ -158,7 +158,7 @@ func gather(ls []Line) *facts {
 		if l.In == nil {
 			continue
 		}
-		if l.In.Kind == failover.TokenWritten && l.In.Outcome == failover.Done {
+		if l.In.Kind == failover.TokenWritten {
 			f.tokens[l.Site] = append(f.tokens[l.Site], n)
 		}
 		if d := l.In.Data; l.In.Kind == failover.DataRead && d.Problem == failover.None && d.Member != 0 {
@@ -168,7 +168,7 @@ func gather(ls []Line) *facts {
 				p := f.pos(arbiter.Position{Index: d.TokenIndex, Term: d.Token.EntryTerm})
 				f.special[p] = aToken
 				for _, k := range append(f.tokens[0][:len(f.tokens[0]):len(f.tokens[0])], f.tokens[1]...) {
-					if e := &ls[k].In.Event; e.Token.Generation == d.Token.Generation && e.Token.Term == d.Token.Term {
+					if e := &ls[k].In.Event; e.Outcome == failover.Done && e.Token.Generation == d.Token.Generation && e.Token.Term == d.Token.Term {
 						f.written[p] = max(f.written[p], k)
 					}
 				}

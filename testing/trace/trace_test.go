@@ -119,6 +119,19 @@ func TestBehindAndAhead(t *testing.T) {
 	}
 }
 
+// TestUnknownTokens: two writes of the token of which nobody knows what became of them, and a third one that is the token of the claim.
+//
+// Rules: P14.
+func TestUnknownTokens(t *testing.T) {
+	ls, err := ReadFiles("testdata/tokens_a.jsonl", "testdata/tokens_b.jsonl", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, err := Check(ls, Options{}); err != nil || r.Lines != len(ls) {
+		t.Errorf("%v, %v", r, err)
+	}
+}
+
 // book is a trace that is being changed.
 type book struct {
 	*testing.T
