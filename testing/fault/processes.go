@@ -201,7 +201,7 @@ func processes() []Fault {
 			},
 		},
 		{
-			Name: "survivor-loss", About: "the survivor is lost while alone: nobody writes until it is back", Rows: []string{"F3", "F5"}, Claims: 1, Roles: both,
+			Name: "survivor-loss", About: "the survivor is lost while alone: nobody writes until it is back", Rows: []string{"F5"}, Claims: 1, Roles: both,
 			Run: func(ctx context.Context, s *Stage) error { // the target is the loser
 				return do(ctx, func(context.Context) error { return s.Kill(s.Target) }, s.Resumes, s.Confirmed,
 					func(context.Context) error { return s.Kill(s.Other()) }, func(context.Context) error { return s.Up(s.Target) },
