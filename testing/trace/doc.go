@@ -39,7 +39,8 @@
 // (generation, names, terms), lists of the survivor, leaders with their terms.
 //
 // With slack: what a watcher shows may be up to 2.5 s old, part by part, and may show less than there is
-// (no etcd, no leader, no peer, no list): its calls have deadlines. An etcd that waits for the agent's locks may be seen started. Else it
+// (no etcd, no leader, no peer, no list): its calls have deadlines. An etcd that waits for the agent's locks may be seen started. A leader's term may be
+// the one before, as etcd reads it apart. Else it
 // never shows what was not there. An action that
 // failed, or whose outcome is unknown, may have had no effect, for a reason that the model does not know. A commit index that
 // is seen is not above what was committed. A read of the record shows what the register held at some time since it was asked for.

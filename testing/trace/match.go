@@ -49,9 +49,10 @@ func (c *cand) look(f *facts, l *Line) (fed failover.Obs, n need, blind int) {
 	etcd := func(s failover.EtcdState) func(*view) bool { return func(v *view) bool { return v.obs.Etcd == s } }
 	switch o.Etcd {
 	case failover.EtcdLed:
+		// etcd reads the leader, and the term of the last applied entry, apart: the term may be one of before.
 		ok := c.seen(i, now, func(v *view) bool {
-			return v.obs.Etcd == failover.EtcdLed && v.obs.Leader == o.Leader && v.obs.Term == fed.Term && v.obs.Learner == o.Learner
-		})
+			return v.obs.Etcd == failover.EtcdLed && v.obs.Leader == o.Leader && v.obs.Term >= fed.Term && v.obs.Learner == o.Learner
+		}) && c.seen(i, now, func(v *view) bool { return v.obs.Term == fed.Term })
 		late := !ok && !o.Learner && c.echo(i, now, o.Leader, fed.Term)
 		switch {
 		case late && last.Etcd != failover.EtcdLed:

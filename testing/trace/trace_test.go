@@ -105,6 +105,37 @@ func TestLateMessage(t *testing.T) {
 	}
 }
 
+// TestTermReadApart: an etcd that was just elected shows itself as the leader, and the term of the last entry that it has applied: the former
+// leader's. It shows no leader in a term that is not its own yet.
+//
+// Rules: P14.
+func TestTermReadApart(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		by   int
+		want error
+	}{
+		{"the term before", -1, nil},
+		{"the next term", 1, ErrRefused},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := &book{t, recorded(t)}
+			led := func(site int) func(l Line) bool {
+				return func(l Line) bool { return l.Site == site && l.Event == "tick" && l.In.Obs.Etcd == failover.EtcdLed }
+			}
+			follows := slices.IndexFunc(b.ls, led(loser))
+			leads := &b.ls[follows+slices.IndexFunc(b.ls[follows:], led(survivor))] // the other member has heard of it
+			if leads.In.Obs.Leader != leads.In.Obs.Member || b.ls[follows].In.Obs.Leader != leads.In.Obs.Member {
+				t.Fatal("the trace begins with another leader")
+			}
+			leads.In.Obs.Term = uint64(int(leads.In.Obs.Term) + c.by)
+			if _, err := inModel(b.ls, Options{}); !errors.Is(err, c.want) {
+				t.Errorf("%v, not %v", err, c.want)
+			}
+		})
+	}
+}
+
 // TestBehindAndAhead: a survivor that commits alone has applied, and on disk, what no hard state on its disk says is committed; a learner
 // that fails has heard of the survivor's term and has no entry of it, when its log is prepared again.
 //
