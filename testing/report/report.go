@@ -159,6 +159,7 @@ func (r Result) Line() string {
 type Run struct {
 	Command []string  `json:"command"`
 	Flags   []string  `json:"flags,omitempty"` // of Command, those that playing a scenario again needs beside its seed and name
+	Select  string    `json:"select,omitempty"`
 	Seed    uint64    `json:"seed"`
 	Started time.Time `json:"started"`
 	Seconds float64   `json:"seconds"`

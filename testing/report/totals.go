@@ -17,6 +17,7 @@ type totals struct {
 	Seconds float64        `json:"seconds"`
 	Seed    uint64         `json:"seed"`
 	Flags   []string       `json:"flags,omitempty"`
+	Select  string         `json:"select,omitempty"`
 	Planned int            `json:"planned"`
 	Ran     int            `json:"ran"`
 	Red     []string       `json:"red"`
@@ -38,7 +39,7 @@ func (r *Run) SaveTotals(path string) (err error) {
 			err = fmt.Errorf("save the run's totals: %w", err)
 		}
 	}()
-	own := totals{r.Started.UTC(), r.Seconds, r.Seed, r.Flags, len(r.Planned), r.Ran, nil, r.Claims, r.Ops, r.Acked, r.Unknown, r.ByFault, r.Broken, r.Traces}
+	own := totals{r.Started.UTC(), r.Seconds, r.Seed, r.Flags, r.Select, len(r.Planned), r.Ran, nil, r.Claims, r.Ops, r.Acked, r.Unknown, r.ByFault, r.Broken, r.Traces}
 	for _, x := range r.Results {
 		if x.Red() {
 			own.Red = append(own.Red, x.Name)

@@ -151,7 +151,7 @@ func play(ctx context.Context, f flags, cells []scenario.Cell) (status int, err 
 		return 1, err
 	}
 	cfg := scenario.Config{Dir: dir, Seed: f.seed, Real: f.real, V6: f.v6, Keep: f.keep, TraceLimit: f.traceLimit, Log: os.Stderr}
-	run := &report.Run{Command: os.Args, Flags: f.again(), Seed: f.seed, Started: time.Now()}
+	run := &report.Run{Command: os.Args, Flags: f.again(), Select: f.sel, Seed: f.seed, Started: time.Now()}
 	sum := func() error {
 		run.Seconds = time.Since(run.Started).Seconds()
 		if run.Sum(); f.totals == "" {
