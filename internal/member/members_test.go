@@ -234,11 +234,11 @@ func checkFold(t *testing.T, self uint64, db database, changes []failover.ConfCh
 	}
 	if c.Overflow {
 		if len(others) <= failover.MaxRemove {
-			t.Errorf("FoldConfs saw more than the %d members that etcd had: %x", len(others), others)
+			t.Errorf("FoldConfs saw more than the %d members that etcd had: %x; the changes:\n%+v", len(others), others, changes)
 		}
 		return
 	}
 	if !slices.Equal(got, others) {
-		t.Errorf("FoldConfs saw %x, etcd had %x", got, others)
+		t.Errorf("FoldConfs saw %x, etcd had %x; the changes:\n%+v", got, others, changes)
 	}
 }

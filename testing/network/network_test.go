@@ -243,9 +243,10 @@ func TestCount(t *testing.T) {
 			if err := <-back; err != nil {
 				t.Fatal(err)
 			}
-			// At most a tenth for headers, acknowledgements and what TCP sends twice.
-			between("an echo", "a", "b", sent, sent*11/10)
-			between("an echo", "b", "a", sent, sent*11/10)
+			// Some twentieth more for headers and acknowledgements; on a busy machine, which reads little by little and lets TCP send twice, up to
+			// a third. Counted twice it would be twice.
+			between("an echo", "a", "b", sent, sent*4/3)
+			between("an echo", "b", "a", sent, sent*4/3)
 			between("an echo", "a", "arbiter", 0, 0)
 			own, err := net.DialTimeout("tcp", at, patience)
 			if err != nil {

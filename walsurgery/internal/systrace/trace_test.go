@@ -75,9 +75,9 @@ func oneFile(root, name string) error {
 		},
 		func() error { return os.Rename(f.Name(), f.Name()+".new") },
 		func() error {
-			return os.WriteFile(filepath.Join(os.TempDir(), "outside-"+filepath.Base(root)), nil, 0o600)
+			return os.WriteFile(outside(root), nil, 0o600)
 		},
-		func() error { return os.Remove(filepath.Join(os.TempDir(), "outside-"+filepath.Base(root))) },
+		func() error { return os.Remove(outside(root)) },
 	}
 	if name != "f1" { // one thread alone goes outside
 		steps = steps[:len(steps)-2]
@@ -88,6 +88,11 @@ func oneFile(root, name string) error {
 		}
 	}
 	return nil
+}
+
+// outside is a file of this root's own: each root is the first of its test, 001.
+func outside(root string) string {
+	return filepath.Join(os.TempDir(), "outside-"+filepath.Base(filepath.Dir(root)))
 }
 
 func traced(t *testing.T, f *Fault) (string, Result) {
