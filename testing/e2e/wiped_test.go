@@ -53,6 +53,7 @@ func TestWipedWhileRunning(t *testing.T) {
 
 // TestVolumeComesLate: the data are not there when the agent starts, and come a moment later: a volume that is mounted late, or a person who
 // puts back what was moved away. Etcd is held until then and goes on with them, as the member that it was; nobody has to restart the agent.
+//
 // Rules: P12; F18.
 func TestVolumeComesLate(t *testing.T) {
 	t.Parallel()
