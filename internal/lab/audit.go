@@ -78,10 +78,10 @@ func (r AuditReport) String() string {
 const namedKeys = 100
 
 // Audit checks what the writer knows at this moment: every acknowledged write is
-// there, with its value and its revision, on each member by its own data
-// (serializable reads, once it holds the newest acknowledged revision) and in a
-// linearizable read at the first one; the key spaces hash equally at one
-// revision; and the cluster is exactly two voters. The writer may go on writing.
+// there, with its value and its revision, in a linearizable read at the first
+// member and on each member by its own data (serializable reads, once it holds
+// the revision of the linearizable one: what that saw, each must have); the key
+// spaces hash equally at that revision; and the cluster is exactly two voters. The writer may go on writing.
 // An error means that it was not checked: retry or count it as a failure; Acked and
 // Unknown are right then, too.
 func Audit(ctx context.Context, w *Writer, members []AuditMember) (AuditReport, error) {
@@ -115,7 +115,7 @@ func Audit(ctx context.Context, w *Writer, members []AuditMember) (AuditReport, 
 				return r, fmt.Errorf("audit at %s: %w", m.Name, err)
 			}
 		}
-		if err := r.scan(ctx, cl, w, log, m.Name, newest, bad, clientv3.WithSerializable()); err != nil {
+		if err := r.scan(ctx, cl, w, log, m.Name, max(newest, r.Revision), bad, clientv3.WithSerializable()); err != nil {
 			return r, fmt.Errorf("audit at %s: %w", m.Name, err)
 		}
 		list, problem, err := memberList(ctx, cl)
@@ -134,8 +134,8 @@ func Audit(ctx context.Context, w *Writer, members []AuditMember) (AuditReport, 
 	return r, r.compareHashes(ctx, members)
 }
 
-// scan reads every key of the writer in pages at one revision.
-func (r *AuditReport) scan(ctx context.Context, cl *clientv3.Client, w *Writer, log [][]int64, where string, newest int64, bad map[string]bool, opts ...clientv3.OpOption) error {
+// scan reads every key of the writer in pages at one revision, which is least or later.
+func (r *AuditReport) scan(ctx context.Context, cl *clientv3.Client, w *Writer, log [][]int64, where string, least int64, bad map[string]bool, opts ...clientv3.OpOption) error {
 	seen := make([][]bool, len(log))
 	for i, l := range log {
 		seen[i] = make([]bool, len(l))
@@ -152,11 +152,11 @@ func (r *AuditReport) scan(ctx context.Context, cl *clientv3.Client, w *Writer, 
 			if at = resp.Header.Revision; len(opts) == 0 {
 				r.Revision = at
 			}
-			if at < newest {
+			if at < least {
 				at = 0 // this member is behind: its own data do not count yet
 				select {
 				case <-ctx.Done():
-					return fmt.Errorf("wait for revision %d, which was acknowledged (it is at %d): %w", newest, resp.Header.Revision, ctx.Err())
+					return fmt.Errorf("wait for revision %d, which was acknowledged or read (it is at %d): %w", least, resp.Header.Revision, ctx.Err())
 				case <-time.After(50 * time.Millisecond):
 				}
 				continue
