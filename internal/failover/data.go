@@ -126,7 +126,8 @@ const (
 // FoldPast takes the changes of the log up to the applied index, oldest first. One that
 // etcd rejected is in the log too, and changed nothing: an addition's ID is then neither in
 // the applied configuration nor among the removed; a promotion was of no learner (two promotions
-// can be on their way at once), a removal of nobody.
+// can be on their way at once), a removal of nobody. One that was rejected and came again under the same ID (see accept)
+// is not told apart: who may have become a voter has.
 func FoldPast(applied []ConfMember, removed []uint64, changes []PlacedChange) Past {
 	var p Past
 	is := map[uint64]standing{}
@@ -138,10 +139,10 @@ func FoldPast(applied []ConfMember, removed []uint64, changes []PlacedChange) Pa
 			c.ID = 0 // nobody's
 		case !known:
 			continue
-		case c.Kind == ChangeAddLearner && was == unheard:
+		case c.Kind == ChangeAddLearner && was != voting:
 			is[c.ID] = learning
 			continue
-		case c.Kind == ChangeAdd && was == unheard, c.Kind == ChangePromote && was == learning:
+		case c.Kind == ChangeAdd && was != voting, c.Kind == ChangePromote && was == learning:
 			is[c.ID] = voting
 		case c.Kind == ChangeRemove && was != left:
 			is[c.ID] = left
@@ -236,7 +237,8 @@ type ConfMember struct {
 	Name     string
 	Learner  bool
 	PeerURLs []string
-	maybe    bool // perhaps --max-learners refused it; see accept
+	maybe    bool // perhaps etcd does not have it; see accept
+	vague    bool // perhaps it has other peer URLs
 }
 
 // ConfChangeKind is what an entry does to a configuration.
@@ -262,8 +264,9 @@ type ConfChange struct {
 
 // FoldConfs walks from the applied configuration over the entries that follow,
 // judging each as etcd does when it applies it: one that etcd rejects changes
-// nothing (etcd: server/etcdserver/api/membership, ValidateConfigurationChange). What
-// depends on anything outside the data (--max-learners) is taken as accepted.
+// nothing (etcd: server/etcdserver/api/membership, ValidateConfigurationChange). Where
+// that depends on anything outside the data (--max-learners), each answer of Confs is the
+// one on the safe side.
 func FoldConfs(self uint64, applied []ConfMember, removed []uint64, changes []ConfChange) Confs {
 	return FoldSite(self, nil, applied, removed, changes)
 }
@@ -304,7 +307,7 @@ func FoldSite(self uint64, site []string, applied []ConfMember, removed []uint64
 	}
 	c.Only = true
 	for _, m := range members {
-		c.Only = c.Only && (m.ID == self || m.Learner || twins[m.ID])
+		c.Only = c.Only && (m.ID == self || m.Learner || m.maybe || twins[m.ID])
 	}
 	var mine, rest []uint64
 	for _, id := range c.Remove {
@@ -319,22 +322,26 @@ func FoldSite(self uint64, site []string, applied []ConfMember, removed []uint64
 	return c
 }
 
-// accept applies ch to members if etcd would, and says so. A learner beside another
-// one is taken as accepted, but perhaps --max-learners refused it: a maybe. It must not
-// stand in the way of anything that etcd then accepts.
+// accept applies ch to members if etcd would, or might, and says so. What etcd does depends on things that no
+// data directory shows: --max-learners refuses a learner beside another one, which makes it a maybe, and so is
+// whatever follows from one. Members come to hold at least everybody whom etcd has, a maybe as a voter if
+// it can be one, and those who are no maybe just as etcd has them. A refused addition can come again under the same
+// ID, which is a hash of the peer URLs and the second (etcd: membership, computeMemberID). gone holds those
+// removed, true if etcd takes them back under no circumstances.
 func accept(members map[uint64]ConfMember, gone map[uint64]bool, ch ConfChange) bool {
-	if gone[ch.ID] {
+	sure, left := gone[ch.ID]
+	if sure {
 		return false
 	}
 	m, ok := members[ch.ID]
 	switch ch.Kind {
 	case ChangeAdd, ChangeAddLearner:
-		if ok || urlTaken(members, ch) {
+		learner := ch.Kind == ChangeAddLearner
+		if urlTaken(members, ch) || (ok && !m.maybe) {
 			return false
 		}
-		m = ConfMember{ID: ch.ID, Learner: ch.Kind == ChangeAddLearner, PeerURLs: ch.PeerURLs}
-		m.maybe = m.Learner && hasLearner(members)
-		members[ch.ID] = m
+		maybe := left || ok || doubt(members, ch.ID) || (learner && hasLearner(members))
+		members[ch.ID] = ConfMember{ID: ch.ID, Learner: learner && (m.Learner || !ok), PeerURLs: ch.PeerURLs, maybe: maybe}
 	case ChangePromote:
 		if !m.Learner { // a voter, or nobody
 			return false
@@ -346,12 +353,12 @@ func accept(members map[uint64]ConfMember, gone map[uint64]bool, ch ConfChange) 
 			return false
 		}
 		delete(members, ch.ID)
-		gone[ch.ID] = true
+		gone[ch.ID] = !m.maybe
 	case ChangeUpdate:
 		if !ok || urlTaken(members, ch) {
 			return false
 		}
-		m.PeerURLs = ch.PeerURLs
+		m.PeerURLs, m.vague = ch.PeerURLs, doubt(members, ch.ID)
 		members[ch.ID] = m
 	}
 	return true
@@ -366,9 +373,20 @@ func hasLearner(members map[uint64]ConfMember) bool {
 	return false
 }
 
+// doubt: perhaps etcd takes a peer URL of one of the others for taken.
+func doubt(members map[uint64]ConfMember, id uint64) bool {
+	for _, m := range members {
+		if m.ID != id && (m.maybe || m.vague) {
+			return true
+		}
+	}
+	return false
+}
+
+// urlTaken: etcd surely does.
 func urlTaken(members map[uint64]ConfMember, ch ConfChange) bool {
 	for _, m := range members {
-		if m.ID == ch.ID || m.maybe {
+		if m.ID == ch.ID || m.maybe || m.vague {
 			continue
 		}
 		for _, u := range ch.PeerURLs {
@@ -384,20 +402,23 @@ func urlTaken(members map[uint64]ConfMember, ch ConfChange) bool {
 func (c *Confs) add(self uint64, members map[uint64]ConfMember, others map[uint64]bool) Voters {
 	var v Voters
 	var ids []uint64
-	in, n := false, uint8(0)
+	in, n, sure := false, uint8(0), 0
 	for _, id := range slices.Sorted(maps.Keys(members)) {
 		m := members[id]
 		if m.ID != self {
 			c.remove(m.ID)
 		}
+		c.Learner = c.Learner || (m.ID == self && (m.Learner || m.maybe))
 		if m.Learner {
-			c.Learner = c.Learner || m.ID == self
 			v.Learners = sat(v.Learners)
 			continue
 		}
 		ids = append(ids, m.ID)
+		if !m.maybe {
+			sure++
+		}
 		if m.ID == self {
-			in = true
+			in = !m.maybe
 			continue
 		}
 		n = sat(n)
@@ -411,7 +432,7 @@ func (c *Confs) add(self uint64, members map[uint64]ConfMember, others map[uint6
 	copy(v.IDs[:], ids)
 	c.Self, c.Last = c.Self && in, in
 	c.MaxOthers = max(c.MaxOthers, n)
-	c.AnyAlone = c.AnyAlone || v.Count == 1
+	c.AnyAlone = c.AnyAlone || (v.Count > 0 && sure < 2)
 	return v
 }
 

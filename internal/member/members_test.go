@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"twok/internal/failover"
@@ -31,7 +32,7 @@ type list struct {
 	refused int
 }
 
-func (l *list) apply(t testing.TB, c walsurgery.Change) {
+func (l *list) apply(t testing.TB, c walsurgery.Change) (ok bool) {
 	t.Helper()
 	var m memberJSON
 	if c.Type != walsurgery.RemoveNode {
@@ -46,7 +47,7 @@ func (l *list) apply(t testing.TB, c walsurgery.Change) {
 		}
 	}
 	old, there := l.members[c.NodeID]
-	ok := !l.removed[c.NodeID]
+	ok = !l.removed[c.NodeID]
 	switch {
 	case c.Type == walsurgery.RemoveNode:
 		if ok = ok && there; ok {
@@ -80,6 +81,7 @@ func (l *list) apply(t testing.TB, c walsurgery.Change) {
 	} else {
 		l.refused++
 	}
+	return ok
 }
 
 // SIGKILL around membership changes: the database's members are exactly those at its
@@ -123,7 +125,7 @@ func TestMembersMatchAppliedIndex(t *testing.T) {
 					t.Fatalf("the log begins at %s: nothing can be checked", sum.First)
 				}
 				l := list{members: map[uint64]memberJSON{}, removed: map[uint64]bool{}}
-				var changes []failover.ConfChange
+				var all, changes []failover.ConfChange
 				next := false
 				for e := range log.Changes() {
 					if e.Kind != walsurgery.KindConfChange {
@@ -136,13 +138,16 @@ func TestMembersMatchAppliedIndex(t *testing.T) {
 						}
 						break
 					}
-					l.apply(t, e.Change)
+					ok := l.apply(t, e.Change)
 					c, err := confChange(e.Change)
 					p.must(err)
-					changes = append(changes, c)
+					all = append(all, c)
+					if ok || c.Kind != failover.ChangeAddLearner { // perhaps --max-learners refused that
+						changes = append(changes, c)
+					}
 				}
 				checkMembers(t, fmt.Sprintf("round %d, %s at %d", round, site, db.applied), db, l)
-				checkFold(t, d.Member, db, changes)
+				checkFold(t, d.Member, db, all, changes)
 				if db.applied < sum.Commit {
 					lagged++
 				}
@@ -210,8 +215,9 @@ func checkMembers(t *testing.T, where string, db database, l list) {
 	}
 }
 
-// checkFold: whoever FoldConfs took in is, or was, a member for etcd, and nobody else.
-func checkFold(t *testing.T, self uint64, db database, changes []failover.ConfChange) {
+// checkFold: whoever is, or was, a member for etcd FoldConfs took in, and nobody else
+// but for what --max-learners decides; changes are all without the learners that it refused.
+func checkFold(t *testing.T, self uint64, db database, all, changes []failover.ConfChange) {
 	t.Helper()
 	others := append([]uint64{}, db.removed...)
 	for _, m := range db.members {
@@ -219,11 +225,12 @@ func checkFold(t *testing.T, self uint64, db database, changes []failover.ConfCh
 			others = append(others, m.ID)
 		}
 	}
-	// FoldConfs takes what --max-learners decides as accepted: leave those out here.
-	known := func(id uint64) bool { return id == self || slices.Contains(others, id) }
-	changes = slices.DeleteFunc(slices.Clone(changes), func(c failover.ConfChange) bool {
-		return c.Kind == failover.ChangeAddLearner && !known(c.ID)
-	})
+	whole := failover.FoldConfs(self, nil, nil, all)
+	for _, id := range others {
+		if !whole.Overflow && !slices.Contains(whole.Remove[:], id) {
+			t.Errorf("FoldConfs missed %x: %x; the changes:\n%+v", id, whole.Remove, all)
+		}
+	}
 	slices.SortFunc(others, cmp.Compare[uint64])
 	c := failover.FoldConfs(self, nil, nil, changes)
 	var got []uint64
@@ -241,4 +248,50 @@ func checkFold(t *testing.T, self uint64, db database, changes []failover.ConfCh
 	if !slices.Equal(got, others) {
 		t.Errorf("FoldConfs saw %x, etcd had %x; the changes:\n%+v", got, others, changes)
 	}
+}
+
+// A member ID is a hash of the peer URLs and the second: a learner that --max-learners refused and the voter
+// that etcd then takes in at the same URL have one ID, and both entries stand in the log. What was applied says which
+// it was; what was not is a third voter.
+//
+// Rules: P5; F22.
+func TestRefusedLearnerIsTheNextVoter(t *testing.T) {
+	eachMinor(t, func(t *testing.T, minor string) {
+		p := startPair(t, minor, lab.Fast, "--strict-reconfig-check=false")
+		c := p.client("a")
+		const url = "http://127.0.0.1:9"
+		if _, err := c.MemberAddAsLearner(p.within(patience), []string{"http://127.0.0.1:1"}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second)))
+		if _, err := c.MemberAddAsLearner(p.within(patience), []string{url}); !errors.Is(err, rpctypes.ErrTooManyLearners) {
+			t.Fatalf("a second learner: %v", err)
+		}
+		r, err := c.MemberAdd(p.within(patience), []string{url})
+		p.must(err)
+		p.kill()
+		lock, log := p.open("a")
+		defer func() { p.must(errors.Join(log.Close(), lock.Release())) }()
+		var all []failover.ConfChange
+		twice := 0
+		for e := range log.Changes() {
+			ch, err := confChange(e.Change)
+			p.must(err)
+			all = append(all, ch)
+			if ch.ID == r.Member.ID {
+				twice++
+			}
+		}
+		if twice != 2 {
+			t.Fatalf("the second ended between them: %x stands %d times in the log\n%+v", r.Member.ID, twice, all)
+		}
+		if c := failover.FoldConfs(p.ids["a"], nil, nil, all); c.MaxOthers != 2 {
+			t.Errorf("the third voter was missed: %+v", c)
+		}
+		d, err := Read(lock, log, 0)
+		p.must(err)
+		if d.Confs.MaxOthers != 2 {
+			t.Errorf("of the data: %+v", d.Confs)
+		}
+	})
 }
