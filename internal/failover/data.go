@@ -217,7 +217,7 @@ type Confs struct {
 	MaxOthers uint8  // the most other voters in any of them
 	Other     uint64 // some other voter; the only one if Others is 1
 	Others    uint8  // distinct other voters over all of them, saturating
-	AnyAlone  bool   // in one of them there is a single voter
+	AnyAlone  bool   // in one of them there is, or may be, a single voter
 	Unknown   bool   // an entry that this version does not understand
 	Last      bool   // self is a voter in the last one
 	Learner   bool   // self is a learner in one of them
@@ -432,7 +432,7 @@ func (c *Confs) add(self uint64, members map[uint64]ConfMember, others map[uint6
 	copy(v.IDs[:], ids)
 	c.Self, c.Last = c.Self && in, in
 	c.MaxOthers = max(c.MaxOthers, n)
-	c.AnyAlone = c.AnyAlone || (v.Count > 0 && sure < 2)
+	c.AnyAlone = c.AnyAlone || sure < 2
 	return v
 }
 

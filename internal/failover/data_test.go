@@ -151,6 +151,22 @@ func TestFoldConfsMaxLearners(t *testing.T) {
 	if got.MaxOthers != 2 || got.Remove != [MaxRemove]uint64{idB, idC, idD, idE} {
 		t.Errorf("the third voter is missed: %+v", got)
 	}
+	// Twice perhaps refused is no voter.
+	twice := ConfChange{Kind: ChangeAddLearner, ID: idD, PeerURLs: []string{url(idD)}}
+	if got := FoldConfs(idA, applied, nil, []ConfChange{twice, twice}); got.MaxOthers != 1 {
+		t.Errorf("a learner counts as a voter: %+v", got)
+	}
+	// An update that is perhaps refused leaves the URL open until the next one.
+	got = FoldConfs(idA, applied, nil, []ConfChange{
+		twice,
+		{Kind: ChangeUpdate, ID: idB, PeerURLs: []string{url(idD)}},
+		{Kind: ChangeRemove, ID: idD},
+		{Kind: ChangeUpdate, ID: idB, PeerURLs: []string{"x"}},
+		{Kind: ChangeAdd, ID: idE, PeerURLs: []string{"x"}},
+	})
+	if got.MaxOthers != 1 {
+		t.Errorf("an addition that etcd rejects counts: %+v", got)
+	}
 	// A single learner is never refused: its URL does block.
 	got = FoldConfs(idA, pairOf(idA, idB), nil, []ConfChange{
 		{Kind: ChangeAddLearner, ID: idD, PeerURLs: []string{url(idD)}},
