@@ -42,7 +42,7 @@ demo-s3 demo-etcd demo-configmap: bin/twok ## the demo with its arbiter in a rea
 	@exec go run ./testing/tools/store $(@:demo-%=%) bin/twok demo $(DEMO)
 
 test:
-	go test -p $(TEST_PARALLEL) -timeout $(TEST_TIMEOUT) $(TEST_FLAGS) ./testing/e2e ./... # the longest first
+	go test -p $(TEST_PARALLEL) -timeout $(TEST_TIMEOUT) $(TEST_FLAGS) ./testing/e2e ./walsurgery ./internal/lostwrites ./internal/member ./cmd/twok ./... # the longest first
 
 test-kubernetes: ## the arbiter in a ConfigMap on a real kube-apiserver, which takes ten minutes or more to build, once
 	@go run ./testing/kubernetes $(KUBERNETES_FLAGS)

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -157,6 +158,30 @@ func (b *backing) serve(t *testing.T, s *server) {
 }
 
 // file writes one with a secret and returns its path.
+// withEnv calls f with these in the environment. t.Setenv would keep the test from running beside others; what
+// they start meanwhile has the like of them set, or asks for none.
+func withEnv(env []string, f func() error) error {
+	environ.Lock()
+	defer environ.Unlock()
+	for _, kv := range env {
+		name, value, _ := strings.Cut(kv, "=")
+		old, was := os.LookupEnv(name)
+		if err := os.Setenv(name, value); err != nil {
+			return err
+		}
+		defer func() {
+			if was {
+				os.Setenv(name, old)
+			} else {
+				os.Unsetenv(name)
+			}
+		}()
+	}
+	return f()
+}
+
+var environ sync.Mutex
+
 func file(t *testing.T, dir, name, text string) string {
 	t.Helper()
 	path := filepath.Join(dir, name)
@@ -237,20 +262,20 @@ func (b *backing) s3(t *testing.T, dir string) {
 	}
 	ours, always := file(t, dir, "keys", keys(secret)), file(t, dir, "keys-of-the-test", keys(secret))
 	config := file(t, dir, "config", "[profile agents]\ncredential_process = cat "+ours+"\n[profile test]\ncredential_process = cat "+always+"\n")
-	for name, value := range map[string]string{
-		"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": "", "AWS_CONFIG_FILE": config, "AWS_PROFILE": "test", "AWS_EC2_METADATA_DISABLED": "true",
-		"AWS_REGION": "us-east-1",
-	} {
-		t.Setenv(name, value)
+	env := []string{
+		"AWS_ACCESS_KEY_ID=", "AWS_SECRET_ACCESS_KEY=", "AWS_CONFIG_FILE=" + config, "AWS_EC2_METADATA_DISABLED=true", "AWS_REGION=us-east-1",
 	}
 	u, err := url.Parse(s.URL)
 	if err == nil {
-		b.reg, err = s3.New(s3.Config{Bucket: u.Host, Key: strings.TrimPrefix(u.Path, "/"), Endpoint: u.Query().Get("endpoint"), PathStyle: true})
+		err = withEnv(append([]string{"AWS_PROFILE=test"}, env...), func() error {
+			b.reg, err = s3.New(s3.Config{Bucket: u.Host, Key: strings.TrimPrefix(u.Path, "/"), Endpoint: u.Query().Get("endpoint"), PathStyle: true})
+			return err
+		})
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.env = []string{"AWS_PROFILE=agents"}
+	b.env = append([]string{"AWS_PROFILE=agents"}, env...)
 	b.expire = func() error { return replace(ours, keys("expired")) }
 	b.renew = func() error { return replace(ours, keys(secret)) }
 	b.via(t, s.URL)

@@ -104,8 +104,10 @@ func (b *badLink) carry(client net.Conn) {
 //
 // Rules: A1, P1, P3, P7, P8; F29, F30, F37.
 func TestBadLinkToTheArbiter(t *testing.T) {
+	t.Parallel()
 	for i, kind := range backingKinds {
 		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
 			onBadLink(t, back(t, kind), lab.Minors[(i+1)%len(lab.Minors)])
 		})
 	}

@@ -20,8 +20,10 @@ import (
 //
 // Rules: A1, P1, P2, P4, P7, P8, P12; F37.
 func TestRealStores(t *testing.T) {
+	t.Parallel()
 	for i, kind := range backingKinds {
 		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
 			onStore(t, back(t, kind), lab.Minors[i%len(lab.Minors)])
 		})
 	}

@@ -23,6 +23,7 @@ import (
 //
 // Rules: P3, P4, P11; F11, F38.
 func TestTwoStores(t *testing.T) {
+	t.Parallel()
 	b := back(t, "s3")
 	if err := os.Mkdir(filepath.Join(b.dir, "store", "arbitre"), 0o700); err != nil { // a directory is a bucket
 		t.Fatal(err)
