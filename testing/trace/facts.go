@@ -60,12 +60,10 @@ func gather(ls []Line) *facts {
 			idx[p.Index], terms[p.Term] = true, true
 		}
 	}
+	f.record, f.cluster = came(ls)
 	record := func(r *arbiter.Record) {
 		if r.ID == "" {
 			return
-		}
-		if f.record == "" {
-			f.record, f.cluster = r.ID, r.ClusterID
 		}
 		pos(r.ClaimEnd, r.Fork, r.Confirmed)
 		idx[r.MarkIndex] = true
@@ -262,6 +260,26 @@ func (f *facts) index(v uint64) uint64 {
 func (f *facts) term(v uint64) uint64 {
 	k, _ := slices.BinarySearch(f.terms, v)
 	return uint64(k)
+}
+
+// came is the record that came to be: the first that was read, or else the last that was proposed. A creation
+// that failed may be proposed again under another ID.
+func came(ls []Line) (id string, cluster uint64) {
+	for n := range ls {
+		l := &ls[n]
+		if l.In == nil {
+			continue
+		}
+		if r := &l.In.Event.Record; r.ID != "" {
+			return r.ID, r.ClusterID
+		}
+		for k := range l.Out {
+			if r := &l.Out[k].Action.Record; r.ID != "" {
+				id, cluster = r.ID, r.ClusterID
+			}
+		}
+	}
+	return id, cluster
 }
 
 func (f *facts) pos(p arbiter.Position) arbiter.Position {

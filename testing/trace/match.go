@@ -206,7 +206,11 @@ func (c *cand) same(f *facts, l *Line, model *failover.Action, real failover.Act
 		if real.Prev.Exists() != model.Prev.Exists() || (real.Prev.Exists() && !c.version(real.Prev.Tag(), explore.VersionOf(model.Prev))) {
 			n.say("the swap expects the version %q", real.Prev.Tag())
 		}
-		if want, have := f.rec(real.Record), bare(model.Record); want != have {
+		want, have := f.rec(real.Record), bare(model.Record)
+		if !real.Prev.Exists() {
+			want.ID = explore.RecordID // of this proposal; see came
+		}
+		if want != have {
 			n.say("the swap stores another record: %s", diff(want, have))
 		}
 		if !c.claim(real.Record.ClaimNonce, model.Record.ClaimNonce) {

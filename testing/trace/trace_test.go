@@ -163,6 +163,19 @@ func TestUnknownTokens(t *testing.T) {
 	}
 }
 
+// TestCreatedAgain: a creation of the record that surely failed, and was proposed again under another ID.
+//
+// Rules: P1.
+func TestCreatedAgain(t *testing.T) {
+	ls, err := ReadFiles("testdata/again_a.jsonl", "testdata/again_b.jsonl", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, err := Check(ls, Options{}); err != nil || r.Lines != len(ls) {
+		t.Errorf("%v, %v", r, err)
+	}
+}
+
 // book is a trace that is being changed.
 type book struct {
 	*testing.T
