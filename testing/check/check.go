@@ -127,7 +127,10 @@ func Run(h history.History, o Options) Report {
 		checks = append(checks, struct {
 			name string
 			f    func(*Result, history.History, Options)
-		}{"record", record})
+		}{"record", record}, struct {
+			name string
+			f    func(*Result, history.History, Options)
+		}{"replaced", replaced})
 	}
 	for _, c := range checks {
 		res := Result{Name: c.name, Verdict: OK}

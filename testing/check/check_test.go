@@ -138,9 +138,10 @@ func good(seed uint64) history.History {
 	s.h.Watches = map[string][]history.Event{}
 	s.h.Final = &history.Final{
 		HashRevision: s.rev, Linear: slices.Clone(live),
-		Record: &history.Record{Generation: 4, Reigns: []history.Reign{{First: 2, Last: 3, Survivor: 0xa}, {First: 4, Last: 4, Survivor: 0xb2}}},
-		IDs:    map[string][]uint64{"a": {0xa}, "b": {0xb, 0xb2}},
-		Claims: []history.Claim{{Site: "a", Generation: 2, Won: true}, {Site: "b", Generation: 2}, {Site: "a", Generation: 3}, {Site: "b", Generation: 4, Won: true}},
+		Record:  &history.Record{Generation: 4, Reigns: []history.Reign{{First: 2, Last: 3, Survivor: 0xa}, {First: 4, Last: 4, Survivor: 0xb2}}},
+		IDs:     map[string][]uint64{"a": {0xa}, "b": {0xb, 0xb2}},
+		Claims:  []history.Claim{{Site: "a", Generation: 2, Won: true}, {Site: "b", Generation: 2}, {Site: "a", Generation: 3}, {Site: "b", Generation: 4, Won: true}},
+		Returns: []history.Return{{Site: "b", ID: 0xb2}, {Site: "b", ID: 0xb3, Kept: true}, {Site: "a", ID: 0xa2}},
 	}
 	for _, site := range []string{"a", "b"} {
 		for _, c := range s.disk {
@@ -149,6 +150,7 @@ func good(seed uint64) history.History {
 		s.h.Final.Members = append(s.h.Final.Members, history.Member{
 			Site: site, Keys: slices.Clone(live), Revision: s.rev, Members: []string{"a a voter", "b2 b voter"}, Hash: 7, Compact: 0, Disk: slices.Clone(s.disk),
 			Leases: slices.Clone(leases), DiskLeases: slices.Clone(leases),
+			Replaced: map[string]int{"wal.before-b2": 2, "member.set-aside-log-diverged-20260101T000000Z": 1},
 		})
 	}
 	return s.h
@@ -579,6 +581,17 @@ func TestBad(t *testing.T) {
 		}},
 		{"record", NotChecked, "it was not read", func(h *history.History) { h.Final.Record = nil }},
 		{"record", NotChecked, "the traces show no IDs", func(h *history.History) { h.Final.IDs = nil }},
+
+		{"replaced", Violated, "the old log is gone", func(h *history.History) { delete(m(h, 1).Replaced, "wal.before-b2") }},
+		{"replaced", Violated, "the old log has no segment", func(h *history.History) { m(h, 1).Replaced["wal.before-b2"] = 0 }},
+		{"replaced", Violated, "the old directory is gone", func(h *history.History) {
+			m(h, 0).Replaced = map[string]int{"wal.before-b2": 2}
+		}},
+		{"replaced", Violated, "the old directory has no log", func(h *history.History) {
+			m(h, 0).Replaced = map[string]int{"member.set-aside-log-diverged-20260101T000000Z": 0}
+		}},
+		{"replaced", Violated, "somebody writes to it", func(h *history.History) { m(h, 0).Touched = []string{"snap/db"} }},
+		{"replaced", NotChecked, "nobody looked", func(h *history.History) { m(h, 1).Replaced = nil }},
 	} {
 		t.Run(b.check+"/"+b.name, func(t *testing.T) {
 			for seed := range uint64(3) {

@@ -20,6 +20,8 @@
 //	               on disk revision by revision
 //	record         the record's generations are the claims that the agents' traces show, each by the
 //	               member that the trace says
+//	replaced       what the last return of each site has replaced stands beside what took its place, with its log,
+//	               and nobody has written to it since
 //
 // Besides, how many serializable reads were stale, and how old, is reported; that is no promise.
 //

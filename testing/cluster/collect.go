@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -12,6 +13,7 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/sys/unix"
 
 	"twok/internal/failover"
 	"twok/internal/lab"
@@ -56,6 +58,9 @@ func (c *Cluster) Collect(ctx context.Context) (*history.Final, error) {
 		m.Disk, m.DiskLeases, m.DiskCompact, err = readDatabase(filepath.Join(c.Site(m.Site).DataDir, "member", "snap", "db"))
 		if err != nil {
 			errs = append(errs, fmt.Errorf("read the database of %s: %w", m.Site, err))
+		}
+		if m.Replaced, m.Touched, err = replaced(c.Site(m.Site).DataDir); err != nil {
+			errs = append(errs, fmt.Errorf("look for what %s has replaced: %w", m.Site, err))
 		}
 	}
 	if c.Options.Mode != "bare" {
@@ -197,7 +202,52 @@ func keys(resp *clientv3.GetResponse) (out []history.KV) {
 	return out
 }
 
-// traces are the claims and the member IDs that the agents' traces show.
+// replaced are the logs and member directories that stand beside those in use, and how many segments each has; and what was written to in
+// them since.
+func replaced(dataDir string) (out map[string]int, touched []string, err error) {
+	out = map[string]int{}
+	for _, g := range []struct{ dir, wal string }{{filepath.Join("member", "wal.before-*"), ""}, {"member.set-aside-*", "wal"}} {
+		dirs, err := filepath.Glob(filepath.Join(dataDir, g.dir))
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, dir := range dirs {
+			segs, err := filepath.Glob(filepath.Join(dir, g.wal, "*.wal"))
+			if err != nil {
+				return nil, nil, err
+			}
+			out[filepath.Base(dir)] = len(segs)
+			more, err := written(dir)
+			if err != nil {
+				return nil, nil, err
+			}
+			touched = append(touched, more...)
+		}
+	}
+	return out, touched, nil
+}
+
+// written are the files in a directory that were written to after that got its name: by somebody who has them open still.
+func written(dir string) (files []string, err error) {
+	var st unix.Stat_t
+	if err := unix.Stat(dir, &st); err != nil {
+		return nil, fmt.Errorf("%s: %w", dir, err)
+	}
+	named := time.Unix(st.Ctim.Unix())
+	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		fi, err := d.Info()
+		if err == nil && fi.ModTime().After(named) {
+			files = append(files, fmt.Sprintf("%s, put away at %s, written to at %s", path, named.Format(time.StampMicro), fi.ModTime().Format(time.StampMicro)))
+		}
+		return err
+	})
+	return files, err
+}
+
+// traces are the claims, the returns and the member IDs that the agents' traces show.
 func (c *Cluster) traces(f *history.Final) error {
 	ls, err := trace.ReadFiles(c.Site("a").Trace, c.Site("b").Trace, "")
 	if err != nil {
@@ -205,6 +255,7 @@ func (c *Cluster) traces(f *history.Final) error {
 	}
 	f.IDs, f.Phases = map[string][]uint64{}, map[string][]history.Phase{}
 	asked := map[string]int{} // the claim that is out, an index of Claims
+	rewrites := map[string]failover.Action{}
 	for i := range ls {
 		l := &ls[i]
 		site := lab.Sites[l.Site]
@@ -224,7 +275,15 @@ func (c *Cluster) traces(f *history.Final) error {
 		case out && l.Event == failover.Swapped.String() && l.Outcome != "unknown":
 			delete(asked, site)
 		}
+		if rw, out := rewrites[site]; out && l.Event == failover.Rewritten.String() && l.Outcome == "done" && l.In != nil {
+			f.Returns = append(f.Returns, history.Return{
+				Site: site, ID: rw.ID, Kept: rw.Keep && l.In.Why == failover.None, Blank: rw.Why == failover.DiskBlank,
+			})
+		}
 		for _, a := range l.Out {
+			if a.Kind == failover.Rewrite {
+				rewrites[site] = a.Action
+			}
 			if a.Kind == failover.Swap && a.Claim && a.Record.Generation > 1 {
 				asked[site] = len(f.Claims)
 				f.Claims = append(f.Claims, history.Claim{Site: site, Generation: a.Record.Generation, At: l.T})

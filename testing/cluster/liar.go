@@ -35,6 +35,14 @@ const (
 	RolledBack Lie = "rolled the record back"
 )
 
+// What is no lie, but keeps a site in the dark. Neither counts in Liar.Lies.
+const (
+	// Mute: one site's claim is not taken, its connection ends, and from then on the site gets no answer.
+	Mute Lie = "took no claim of one site, and answered it no more"
+	// Silent: one site's first claim is taken, and its connection ends without an answer.
+	Silent Lie = "took a claim of one site and did not answer"
+)
+
 // held is how long TakesAll holds a claim at most: less than an agent waits for a swap at a claim-after of LiarClaimAfter.
 const held = 700 * time.Millisecond
 
@@ -48,7 +56,8 @@ type Liar struct {
 
 	mu     sync.Mutex
 	lie    Lie
-	to     string // of Stale: the site
+	to     string // of Stale, Mute and Silent: the site
+	gone   bool   // of Mute: the site's claim has come
 	regs   map[string]entry
 	past   entry            // the record as it was when the lie began
 	copies map[string]entry // of Split, by site
@@ -94,11 +103,11 @@ func (c *Cluster) liar(cfg *lab.Config) error {
 	return nil
 }
 
-// Tell lets the store lie from now on. Stale takes the site that it lies to.
+// Tell lets the store lie from now on. Stale, Mute and Silent take the site that it lies to.
 func (l *Liar) Tell(lie Lie, site string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.lie, l.to = lie, site
+	l.lie, l.to, l.gone = lie, site, false
 	l.past, l.copies = l.regs[l.pair], map[string]entry{}
 }
 
@@ -156,6 +165,13 @@ func (l *Liar) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	site := l.site(r.RemoteAddr)
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.lie == Mute && site == l.to && (l.gone || r.Method == http.MethodPut && r.URL.Path == l.pair && claims(l.regs[l.pair].value, body)) {
+		if !l.gone {
+			l.gone = true
+			l.told[Mute]++
+		}
+		panic(http.ErrAbortHandler)
+	}
 	switch r.Method {
 	case http.MethodGet:
 		l.get(w, r.URL.Path, site)
@@ -225,6 +241,10 @@ func (l *Liar) put(w http.ResponseWriter, r *http.Request, site string, body []b
 		l.copies[site] = next
 	}
 	l.regs[path] = next
+	if l.lie == Silent && own && site == l.to && l.told[Silent] == 0 && claims(e.value, body) {
+		l.told[Silent]++
+		panic(http.ErrAbortHandler)
+	}
 	w.Header().Set("ETag", next.tag)
 	w.WriteHeader(http.StatusNoContent)
 }

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"bytes"
 	"errors"
 	"net/http/httptest"
 	"testing"
@@ -177,4 +178,50 @@ func TestLies(t *testing.T) {
 		}
 		only(t, l, RolledBack, 1)
 	})
+}
+
+// A claim that has no answer is of unknown outcome: of a mute store it was not taken, of a silent one it was, and the next one is answered.
+//
+// Rules: P1; F29.
+func TestNoAnswer(t *testing.T) {
+	ctx := t.Context()
+	for _, lie := range []Lie{Mute, Silent} {
+		l, open := honestLiar(t, Honest)
+		reg := open("/pair")
+		rec := func(generation uint64) []byte {
+			b, err := arbiter.Encode(arbiter.Record{ID: arbiter.NewID(), ClusterID: 7, Generation: generation, Nonce: arbiter.NewNonce()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return b
+		}
+		if err := reg.CompareAndSwap(ctx, arbiter.Absent, rec(1)); err != nil {
+			t.Fatal(err)
+		}
+		before, at, err := reg.Read(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Tell(lie, "a")
+		if _, _, err := reg.Read(ctx); err != nil {
+			t.Errorf("%s: a read before the claim: %v", lie, err)
+		}
+		if err := reg.CompareAndSwap(ctx, at, rec(2)); arbiter.Class(err) != arbiter.ErrUnknown || l.Told(lie) != 1 {
+			t.Errorf("%s: the claim: %v, told %d times", lie, err, l.Told(lie))
+		}
+		if _, _, err := reg.Read(ctx); (err != nil) != (lie == Mute) {
+			t.Errorf("%s: a read after it: %v", lie, err)
+		}
+		l.Tell(Honest, "")
+		after, at, err := reg.Read(ctx)
+		if err != nil || bytes.Equal(before, after) != (lie == Mute) {
+			t.Errorf("%s: afterwards the record is %s (%v)", lie, after, err)
+		}
+		if l.Tell(lie, "b"); reg.CompareAndSwap(ctx, at, rec(3)) != nil {
+			t.Errorf("%s: the other site's claim has no answer", lie)
+		}
+		if n, _ := l.Lies(); n != 0 {
+			t.Errorf("%s: %d lies", lie, n)
+		}
+	}
 }

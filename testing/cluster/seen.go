@@ -56,6 +56,19 @@ func (c *Cluster) Claims() ([]history.Claim, error) {
 	return f.Claims, err
 }
 
+// Replaced are the sites whose agent put a copy with another owner in the place of the WAL, as the traces show so far.
+func (c *Cluster) Replaced() (map[string]bool, error) {
+	var f history.Final
+	err := c.traces(&f)
+	sites := map[string]bool{}
+	for _, r := range f.Returns {
+		if r.Kept {
+			sites[r.Site] = true
+		}
+	}
+	return sites, err
+}
+
 // Phases are the phases of each site's agent that the traces show so far.
 func (c *Cluster) Phases() (map[string][]history.Phase, error) {
 	var f history.Final

@@ -41,9 +41,16 @@ func (c *Cluster) strace(cfg *lab.Config) (err error) {
 
 var syncCall = regexp.MustCompile(`^\d+ +(sync|syncfs|fsync|fdatasync)\((?:\d+<([^>]*)>)?`)
 
-// Synced is how many times each site's files were synced so far, as strace saw it. A sync of a whole file system, or of a file that is
+// Sync is a file, or a directory, that was synced.
+type Sync struct {
+	Agent bool // by the agent, or by a child of it; else by an etcd that is none
+	Site  string
+	Path  string // below the site's directory
+}
+
+// Synced is how many times each of the sites' files was synced so far, as strace saw it. A sync of a whole file system, or of a file that is
 // not below the pair's directory, is an error.
-func (c *Cluster) Synced() (files map[string]int, err error) {
+func (c *Cluster) Synced() (files map[Sync]int, err error) {
 	dir, err := filepath.Abs(c.Options.Dir)
 	if err != nil {
 		return nil, err
@@ -55,16 +62,17 @@ func (c *Cluster) Synced() (files map[string]int, err error) {
 	if err != nil {
 		return nil, err
 	}
-	files = map[string]int{}
+	files = map[Sync]int{}
 	for _, path := range logs {
-		if err := synced(dir, path, files); err != nil {
+		agent := strings.TrimSuffix(filepath.Base(path), filepath.Ext(path)) == filepath.Base(c.Options.Twok)
+		if err := synced(dir, path, agent, files); err != nil {
 			return nil, err
 		}
 	}
 	return files, nil
 }
 
-func synced(dir, path string, files map[string]int) error {
+func synced(dir, path string, agent bool, files map[Sync]int) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return err
@@ -83,8 +91,8 @@ func synced(dir, path string, files map[string]int) error {
 		if !ours {
 			return fmt.Errorf("%s: somebody else's file was synced: %s", path, lines.Text())
 		}
-		site, _, _ := strings.Cut(below, "/")
-		files[site]++
+		site, name, _ := strings.Cut(below, "/")
+		files[Sync{agent, site, name}]++
 	}
 	return lines.Err()
 }

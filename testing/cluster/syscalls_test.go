@@ -8,12 +8,12 @@ import (
 	"testing"
 )
 
-// What strace saw is read as it is: own files are counted by site, of an interrupted call the beginning alone, and a sync of everything, or of somebody
+// What strace saw is read as it is: own files are counted by who synced them, of an interrupted call the beginning alone, and a sync of everything, or of somebody
 // else's file, is an error.
 //
 // Rules: F14.
 func TestSynced(t *testing.T) {
-	c := &Cluster{Options: Options{Dir: t.TempDir()}}
+	c := &Cluster{Options: Options{Dir: t.TempDir(), Twok: "/somewhere/twok"}}
 	dir := filepath.Join(c.Options.Dir, "strace")
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
@@ -27,7 +27,7 @@ func TestSynced(t *testing.T) {
 	write("etcd.12", "12   fdatasync(9<DIR/a/data/member/snap/db> <unfinished ...>\n14 fsync(3<DIR/a/data>) = 0\n12   <... fdatasync resumed>) = 0\n13 +++ exited with 0 +++\n")
 	write("twok.7", "7 fsync(3<DIR/b/data/twok-memory.json.tmp>) = 0\n")
 	write("twok.sh", "sync()\n") // no log
-	want := map[string]int{"a": 2, "b": 1}
+	want := map[Sync]int{{false, "a", "data/member/snap/db"}: 1, {false, "a", "data"}: 1, {true, "b", "data/twok-memory.json.tmp"}: 1}
 	if got, err := c.Synced(); err != nil || !maps.Equal(got, want) {
 		t.Errorf("%v, %v; want %v", got, err, want)
 	}

@@ -2,8 +2,13 @@ package fault
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"syscall"
 	"time"
+
+	"twok/internal/lab"
+	"twok/testing/cluster"
 )
 
 // signalled are the arbiters whose process can be frozen.
@@ -90,7 +95,55 @@ func arbiters() []Fault {
 				return err
 			},
 		},
+		{
+			Name: "store-mute", About: "the leader's claim comes to the arbiter and is not taken, without an answer, and its site gets none any more: it stays out, and the other one survives; then a claim is taken and not answered: it counts", Rows: []string{"F29"}, Claims: 2, Roles: []string{Pair},
+			Needs:   lying,
+			Prepare: func(o *cluster.Options) { o.Lies = true },
+			Run:     unanswered,
+		},
 	}
+}
+
+// unanswered: what comes of a swap that has no answer is read from the record, or is not known.
+func unanswered(ctx context.Context, s *Stage) error {
+	round := func(lie cluster.Lie, survivor func(leader string) string) error {
+		leader, err := s.Cluster.Leader(ctx)
+		if err != nil {
+			return err
+		}
+		before, err := s.Whole(ctx)
+		if err != nil {
+			return err
+		}
+		s.Liar.Tell(lie, leader)
+		err = do(ctx, now(s.CutLink), func(ctx context.Context) error {
+			return s.Until(ctx, "the leader's claim", func(context.Context) error {
+				if s.Liar.Told(lie) == 0 {
+					return errors.New("it does not come")
+				}
+				return nil
+			})
+		}, func(ctx context.Context) error {
+			s.Note("the store %s, %s", lie, leader)
+			return s.WritesAt(ctx, survivor(leader), 80)
+		}, func(ctx context.Context) error { return s.Survives(ctx, survivor(leader)) })
+		if err != nil {
+			return err
+		}
+		after, err := s.Record(ctx)
+		if err == nil && after.Generation != before.Generation+1 {
+			err = fmt.Errorf("one claim led from generation %d to %d", before.Generation, after.Generation)
+		}
+		if err != nil {
+			return err
+		}
+		s.Liar.Tell(cluster.Honest, "")
+		return s.HealLink()
+	}
+	return do(ctx, func(context.Context) error { return round(cluster.Mute, lab.Other) },
+		func(context.Context) error {
+			return round(cluster.Silent, func(leader string) string { return leader })
+		})
 }
 
 func pause(ctx context.Context, d time.Duration) {

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"twok/internal/lab"
 	"twok/testing/cluster"
 )
@@ -19,8 +21,11 @@ import (
 // smallDisk holds etcd's first WAL segments and a database, and is full soon.
 const smallDisk = 400 << 20
 
-// fill writes until nothing fits any more and returns what undoes it.
-func fill(dir string) (free func() error, err error) {
+// almostFull is less than a claim wants to be free (walsurgery.CheckSpace), and more than etcd's code needs to open a log.
+const almostFull = 80 << 20
+
+// fill writes until so many bytes are left and returns what undoes it.
+func fill(dir string, leave int64) (free func() error, err error) {
 	path := filepath.Join(dir, "filler")
 	f, err := os.Create(path)
 	if err != nil {
@@ -29,6 +34,13 @@ func fill(dir string) (free func() error, err error) {
 	defer f.Close()
 	free = func() error { return os.Remove(path) }
 	for chunk := make([]byte, 1<<20); len(chunk) > 0; {
+		var st unix.Statfs_t
+		if err := unix.Fstatfs(int(f.Fd()), &st); err != nil {
+			return free, err
+		}
+		if leave > 0 && int64(st.Bavail)*st.Bsize <= leave {
+			break
+		}
 		if _, err := f.Write(chunk); errors.Is(err, syscall.ENOSPC) {
 			chunk = chunk[:len(chunk)/2]
 		} else if err != nil {
@@ -39,9 +51,9 @@ func fill(dir string) (free func() error, err error) {
 }
 
 func disks() []Fault {
-	full := func(ctx context.Context, s *Stage, during func(context.Context) error) error {
-		s.Note("the disk of %s is full", s.Target)
-		free, err := fill(s.Site(s.Target).DataDir)
+	full := func(ctx context.Context, s *Stage, leave int64, during func(context.Context) error) error {
+		s.Note("the disk of %s is full, but for %d MB", s.Target, leave>>20)
+		free, err := fill(s.Site(s.Target).DataDir, leave)
 		if err != nil {
 			return err
 		}
@@ -59,7 +71,7 @@ func disks() []Fault {
 			Name: "disk-full", About: "the target's disk is full for some seconds of writing", Rows: []string{"F31"}, Roles: both,
 			Needs: Needs{Namespaces: true}, Prepare: small, Large: true,
 			Run: func(ctx context.Context, s *Stage) error {
-				err := full(ctx, s, func(ctx context.Context) error { return s.Wait(ctx, s.Between(4*time.Second, 8*time.Second)) })
+				err := full(ctx, s, 0, func(ctx context.Context) error { return s.Wait(ctx, s.Between(4*time.Second, 8*time.Second)) })
 				s.AtEnd(func(context.Context) error {
 					for _, path := range []string{s.Site(s.Target).AgentLog, s.Site(s.Target).EtcdLog} {
 						if data, err := os.ReadFile(path); err == nil && strings.Contains(string(data), "no space left on device") {
@@ -72,11 +84,11 @@ func disks() []Fault {
 			},
 		},
 		{
-			Name: "disk-full-claim", About: "the target's disk is full when it would have to claim: it does not, and nobody writes until there is room", Rows: []string{"F31"}, Claims: 1, Roles: both,
+			Name: "disk-full-claim", About: "the target's disk is full, or almost, when it would have to claim: it does not, and nobody writes until there is room", Rows: []string{"F31"}, Claims: 1, Roles: both,
 			Needs: Needs{Namespaces: true}, Prepare: small,
 			Run: func(ctx context.Context, s *Stage) error {
 				// Full and alone at once: first alone would be a race with its claim.
-				err := full(ctx, s, func(ctx context.Context) error {
+				err := full(ctx, s, almostFull*int64(s.Rand.IntN(2)), func(ctx context.Context) error {
 					return do(ctx, func(context.Context) error { return s.Kill(s.Other()) }, func(ctx context.Context) error {
 						return s.Silence(ctx, "alone with a full disk", s.Between(3*time.Second, 5*time.Second))
 					}, func(ctx context.Context) error { return s.Reason(ctx, s.Target, "disk-full") },

@@ -88,13 +88,31 @@ func processes() []Fault {
 			},
 		},
 		{
-			Name: "etcd-freeze", About: "the target's etcd is frozen until the other one has survived", Rows: []string{"F13"}, Claims: 1, Roles: both,
+			Name: "etcd-freeze", About: "the target's etcd is frozen for good: the other one survives, and the target's agent ends it and returns; then it is frozen and the other site is lost: its agent says etcd-down, and claims once it goes on", Rows: []string{"F13"}, Claims: 2, Roles: both,
 			Run: func(ctx context.Context, s *Stage) error {
-				return do(ctx, s.moment, func(context.Context) error {
-					s.Note("SIGSTOP to the etcd of %s", s.Target)
-					return s.signalEtcd(s.Target, syscall.SIGSTOP)
-				}, func(ctx context.Context) error { return s.WritesAt(ctx, s.Other(), 50) },
-					func(context.Context) error { return s.signalEtcd(s.Target, syscall.SIGCONT) }, s.Resumes)
+				pid := 0
+				freeze := func(context.Context) (err error) {
+					if pid, err = s.Site(s.Target).EtcdPID(); err != nil {
+						return err
+					}
+					s.Note("SIGSTOP to the etcd of %s, process %d", s.Target, pid)
+					return send("etcd", s.Target, pid, syscall.SIGSTOP)
+				}
+				return do(ctx, s.moment, freeze, func(ctx context.Context) error { return s.WritesAt(ctx, s.Other(), 50) },
+					func(ctx context.Context) error {
+						return s.Until(ctx, "the target's agent ends the frozen etcd", func(context.Context) error {
+							if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
+								return fmt.Errorf("process %d is there (%v)", pid, err)
+							}
+							return nil
+						})
+					}, s.Resumes, func(ctx context.Context) error { _, err := s.Whole(ctx); return err },
+					freeze, func(context.Context) error { return s.Kill(s.Other()) },
+					func(ctx context.Context) error { return s.Reason(ctx, s.Target, "etcd-down") },
+					func(context.Context) error {
+						s.Note("%s says etcd-down; SIGCONT", s.Target)
+						return send("etcd", s.Target, pid, syscall.SIGCONT)
+					}, s.Resumes, func(ctx context.Context) error { return s.Survives(ctx, s.Target) }, func(context.Context) error { return s.Up(s.Other()) })
 			},
 		},
 		{

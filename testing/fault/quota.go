@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"path"
+	"slices"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -11,6 +14,7 @@ import (
 
 	"twok/internal/lab"
 	"twok/testing/cluster"
+	"twok/testing/history"
 )
 
 // What quota fills: the database of both members, with keys that no client has.
@@ -29,8 +33,8 @@ func quotas() []Fault {
 		},
 		Run: quota,
 	}, {
-		Name: "F14", About: "which files are synced is taken down from the start on, through a claim and two returns: no whole file system is, and no file of anybody else", Rows: []string{"F14"}, Claims: 2, Roles: []string{Pair},
-		Needs:   Needs{Strace: true},
+		Name: "F14", About: "which files are synced is taken down from the start on, through a claim and two returns: no whole file system is, and no file of anybody else; what the agents write for a claim and a return is", Rows: []string{"F14"}, Claims: 2, Roles: []string{Pair},
+		Needs:   Needs{Strace: true, Modes: []string{"signal"}}, // where an agent's own syncs are told from etcd's
 		Prepare: func(o *cluster.Options) { o.Syncs = true },
 		Run: func(ctx context.Context, s *Stage) error {
 			s.AtEnd(s.ownFiles)
@@ -41,18 +45,53 @@ func quotas() []Fault {
 	}}
 }
 
-// ownFiles is an error if anything else was synced than the members' own files, or nothing at one of them.
+// ownFiles is an error if anything else was synced than the members' own files, or nothing at one of them; or if of what has to outlive
+// a power failure, which nobody can make here, something was not.
 func (s *Stage) ownFiles(context.Context) error {
 	files, err := s.Synced()
 	if err != nil {
 		return err
 	}
-	for _, site := range lab.Sites {
-		if files[site] == 0 {
-			return fmt.Errorf("strace saw %s sync nothing: this showed nothing", site)
+	claims, err := s.Claims()
+	if err != nil {
+		return err
+	}
+	back, err := s.Replaced()
+	if err != nil {
+		return err
+	}
+	return durable(files, claims, back, s.Note)
+}
+
+// durable judges what strace saw. back are the sites whose WAL was replaced by a copy.
+func durable(files map[cluster.Sync]int, claims []history.Claim, back map[string]bool, note func(string, ...any)) error {
+	all := map[string]int{}
+	for f, n := range files {
+		all[f.Site] += n
+	}
+	need := map[string][]string{} // patterns of paths that the site's agent has to have synced
+	for _, c := range claims {
+		if c.Won {
+			need[c.Site] = append(need[c.Site], "data/twok-memory.json*", "data", "data/member/wal/*.wal")
 		}
 	}
-	s.Note("syncs of own files, and of nothing else: %v", files)
+	for site := range back {
+		need[site] = append(need[site], "data/member/wal.staging-*/*.wal", "data/member/wal.staging-*", "data/member")
+	}
+	for _, site := range lab.Sites {
+		if all[site] == 0 {
+			return fmt.Errorf("strace saw %s sync nothing: this showed nothing", site)
+		}
+		for _, pattern := range need[site] {
+			if !slices.ContainsFunc(slices.Collect(maps.Keys(files)), func(f cluster.Sync) bool {
+				ok, err := path.Match(pattern, f.Path)
+				return f.Agent && f.Site == site && ok && err == nil
+			}) {
+				return fmt.Errorf("the agent of %s has not synced %s: after a power failure what it wrote there may be gone", site, pattern)
+			}
+		}
+	}
+	note("syncs of own files, and of nothing else: %v; among them %v", all, need)
 	return nil
 }
 

@@ -3,12 +3,10 @@ package fault
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -171,11 +169,12 @@ func (s *Stage) dies(ctx context.Context, site string) error {
 // claimStep: the target claims, since the other site is lost, or cut off and its agent dead.
 func claimStep(ctx context.Context, s *Stage, point string) error {
 	gate := s.Gate()
-	spec, torn, late := pauseAt(point, gate), "", false
+	spec, frozen, late := pauseAt(point, gate), "", false
+	var tail torn
 	switch {
 	case strings.HasPrefix(point, "wal/repair/"): // an etcd that is frozen writes no more before its agent kills it, and mends nothing
-		torn = s.Gate()
-		spec = pauseAt("agent/stop/before", torn) + ";" + spec
+		frozen = s.Gate()
+		spec = pauseAt("agent/stop/before", frozen) + ";" + spec
 	case strings.HasPrefix(point, "agent/read-record/"): // read when the loss was seen, or under the locks; before, every look is one
 		late = true
 		spec += fmt.Sprintf("@%d", 1+s.Rand.IntN(2))
@@ -203,18 +202,24 @@ func claimStep(ctx context.Context, s *Stage, point string) error {
 			return err
 		}
 	}
-	if torn != "" {
-		if err := do(ctx, func(ctx context.Context) error { return s.Reached(ctx, torn) }, func(context.Context) error {
+	if frozen != "" {
+		if err := do(ctx, func(ctx context.Context) error { return s.Reached(ctx, frozen) }, func(context.Context) error {
 			return s.signalEtcd(s.Target, syscall.SIGSTOP)
-		}, func(context.Context) error {
+		}, func(context.Context) (err error) {
 			s.Note("the last write in the WAL of %s is torn", s.Target)
-			return tear(filepath.Join(s.Site(s.Target).DataDir, "member", "wal"))
-		}, now(func() error { return os.WriteFile(torn, nil, 0o600) })); err != nil {
+			tail, err = tear(filepath.Join(s.Site(s.Target).DataDir, "member", "wal"))
+			return err
+		}, now(func() error { return os.WriteFile(frozen, nil, 0o600) })); err != nil {
 			return err
 		}
 	}
 	if err := s.Reached(ctx, gate); err != nil {
 		return err
+	}
+	if tail.path != "" {
+		if err := tail.repaired(point == "wal/repair/cut"); err != nil {
+			return err
+		}
 	}
 	if cut { // from now on either may be the first
 		if err := s.Up(s.Other()); err != nil {
@@ -225,39 +230,6 @@ func claimStep(ctx context.Context, s *Stage, point string) error {
 		return err
 	}
 	return s.Up(s.Other())
-}
-
-// tear puts the beginning of a frame behind the last one of a WAL, as a write leaves it that was cut short: of its sectors the first is there.
-func tear(wal string) error {
-	segs, err := filepath.Glob(filepath.Join(wal, "*.wal"))
-	if err != nil || len(segs) == 0 {
-		return fmt.Errorf("no segment in %s (%v)", wal, err)
-	}
-	slices.Sort(segs)
-	seg := segs[len(segs)-1]
-	b, err := os.ReadFile(seg)
-	if err != nil {
-		return err
-	}
-	const head, size = 8, 4096
-	end := 0
-	for end+head <= len(b) {
-		n := binary.LittleEndian.Uint64(b[end:])
-		if n == 0 {
-			break
-		}
-		end += head + int(n&(1<<56-1)) + int(n>>56&7)
-	}
-	if end == 0 || end+head+size > len(b) {
-		return fmt.Errorf("%s: no room for a frame behind byte %d of %d", seg, end, len(b))
-	}
-	f, err := os.OpenFile(seg, os.O_WRONLY, 0)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	_, err = f.WriteAt(append(binary.LittleEndian.AppendUint64(nil, size), bytes.Repeat([]byte{7}, 100)...), int64(end))
-	return errors.Join(err, f.Sync())
 }
 
 // returnStep: the target is lost and comes back; with a learner that an attempt before has left, or with a damaged log, where the step needs that.

@@ -153,6 +153,17 @@ type Member struct {
 	Disk        []Change `json:"disk"`
 	DiskCompact int64    `json:"disk_compact"`
 	DiskLeases  []int64  `json:"disk_leases"` // nil: they were not read
+	// Beside the member's WAL, and beside its directory: names of what returns have replaced, each with the number of WAL segments in it.
+	Replaced map[string]int `json:"replaced"`
+	Touched  []string       `json:"touched,omitempty"` // files in these that were written to afterwards
+}
+
+// Return is a change of a WAL's owner that an agent's trace shows as done.
+type Return struct {
+	Site  string `json:"site"`
+	ID    uint64 `json:"id"`              // the new one
+	Kept  bool   `json:"kept,omitempty"`  // with its log; else from an empty one
+	Blank bool   `json:"blank,omitempty"` // there was none
 }
 
 // Claim is a claim that an agent's trace shows.
@@ -189,6 +200,7 @@ type Final struct {
 	Members      []Member `json:"members"`
 	Record       *Record  `json:"record"`
 	Claims       []Claim  `json:"claims"`
+	Returns      []Return `json:"returns"`
 	// IDs are the member IDs that each site had, as its agents' traces show.
 	IDs map[string][]uint64 `json:"ids"`
 	// Phases of each site's agent, as its traces show them; for people.

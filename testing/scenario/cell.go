@@ -121,7 +121,7 @@ var quick = []string{
 	"F2", "F4", "F8", "F20", "F33",
 	"step-claim-swap-after", "step-claim-append-before", "step-return-add-learner-after", "step-return-promote-after", "step-token-write-token-before",
 	"store-lies-probe", "store-lies-split", "store-lies-stale",
-	"F7", "F23", "F9", "F14", "F17", "F18", "F21", "F3", "quota", // F23 with a supervising agent: with another parent it takes half a minute
+	"F7", "F23", "F9", "F14", "F17", "F18", "F21", "F3", "quota", "F24", "wiped", "store-mute", // F23 with a supervising agent: with another parent it takes half a minute
 }
 
 // Default is what make test-safety plays. Roles, versions, arbiters and modes go round. The apiserver is not among
