@@ -19,7 +19,7 @@
 // A cell whose fault breaks an assumption on purpose is neither green nor red if the assumption was seen broken and all
 // else is right: see report.Result.
 //
-// The default selection ([Default]) is what fits in eight minutes and a half on two cores: 53 cells, each of another fault, which go round roles, versions,
+// The default selection ([Default]) is what fits in nine minutes and a half on two cores: 53 cells, each of another fault, which go round roles, versions,
 // arbiters and modes. It is less than every fault once. It has each row of docs/scenarios.md that is a scenario by name, and each row that
 // a fault shows at all, but F12 (rotation) and F15 (etcd-term); of the 62 named steps it has five. Not in it, by selection and in a soak, are
 // the other 57 steps and

@@ -76,7 +76,7 @@ func runDir() (clean func() error, err error) {
 // which takes half a day. In the place of FAULT a row of docs/scenarios.md, or several ("F32", "(F31|F32)"), stands for every fault that shows it, as one
 // level more: TestSafety/F32/leader/3.7/serve/signal/both-down. A selection that plays nothing fails. TWOK_SAFETY_SEED is the seed, 1 by default.
 //
-// Rules: P1, P2, P3, P4, P5, P7, P8, P9, P10, P12, P13, P14, P16; F1, F2, F3, F4, F5, F6, F7, F8, F9, F10, F12, F13, F14, F15, F17, F18, F19, F20, F21, F22, F23, F24, F25, F26, F27, F28, F31, F32, F33, F34, F35, F37.
+// Rules: P1, P2, P3, P4, P5, P7, P8, P9, P10, P12, P13, P14, P16; F1, F2, F3, F4, F5, F6, F7, F8, F9, F10, F12, F13, F14, F15, F17, F18, F19, F20, F21, F22, F23, F24, F25, F26, F27, F28, F29, F31, F32, F33, F34, F35, F37.
 func TestSafety(t *testing.T) {
 	if !wanted {
 		t.Skip("needs root and minutes: make test-safety, or TWOK_SAFETY=1 go test ./testing/scenario -run 'TestSafety/cut-both/pair/3.6'")
