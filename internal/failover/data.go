@@ -39,6 +39,7 @@ type Data struct {
 	TokenIndex uint64
 	Past       Past // what the log says of applied changes (P5)
 	Homeless   bool // the own peer URLs are not known
+	Unsure     bool // another member's etcd perhaps does not count this member's vote; see UnsureVote
 }
 
 // reaches says whether the log shows everything that came after the index since.

@@ -42,6 +42,8 @@ func Eligible(rec arbiter.Record, d Data, seen uint64) (Ground, Reason) {
 		return NoGround, UnknownConfChange
 	case !d.Confs.Self:
 		return NoGround, OwnRemoval
+	case d.Unsure:
+		return NoGround, VoteUnsure
 	case d.Confs.MaxOthers > 1 || d.Confs.Overflow:
 		return NoGround, ThirdVoter
 	}

@@ -81,6 +81,7 @@ const (
 	DiskBlank      // the data directory holds no data, and there may be a record of a pair
 	URLsUnknown    // this member's own peer URLs are not known, and it would have to be added anew (P18)
 	ForcedLearner  // a forced claim names this member, which is a learner by its own data (P18)
+	VoteUnsure     // another member's etcd may not count this member's vote, and lead without it (P5)
 	numReasons
 )
 
@@ -149,6 +150,7 @@ var reasonText = [numReasons]text{
 	DiskBlank:           {"disk-blank", "the data directory is empty: if this member's disk was replaced, it returns by itself when the other one leads alone; if this is a new pair, give it a record of its own (another --arbiter)"},
 	URLsUnknown:         {"urls-unknown", "a removed member can only be added anew with its peer URLs: let its etcd run once beside the agent, or run it in supervise mode with --initial-advertise-peer-urls"},
 	ForcedLearner:       {"forced-learner", "a forced claim names this member, which was not promoted yet: a learner holds no vote and perhaps not every write; force the claim for the survivor that it returned to"},
+	VoteUnsure:          {"vote-unsure", "the other member's etcd may do without this one's vote after a restart, and writes without it then: stop this member's etcd and agent until the other one has claimed, and start them again: it returns under a new ID; if the other one goes on without a claim, remove this one with etcdctl and add it anew"},
 	LogCompacted:        {"log-compacted", "this member's log no longer shows what came after the pair token was written: while there is a leader, its agent writes the token again within a minute or so; without one the other member has to lead; if that one is gone for good, force a claim"},
 	RemovedByHand:       {"removed-by-hand", "this member was removed while the pair was whole: add it again with etcdctl, or retire it"},
 	AloneUnclaimed:      {"alone-unclaimed", "the other member was removed by somebody: add a member again, or do without twok"},

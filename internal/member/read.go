@@ -73,17 +73,19 @@ func Read(lock *Lock, log *walsurgery.Log, ask uint64, site ...string) (failover
 	}
 	d.Tail = t.ops
 	d.Confs = failover.FoldSite(d.Member, site, db.configuration(), db.removed, t.changes)
-	if d.Past, err = past(log, db); err != nil {
+	changes, err := past(log, db)
+	if err != nil {
 		d.Problem = failover.WALUnreadable
 		return d, err
 	}
+	d.Past = failover.FoldPast(db.configuration(), db.removed, changes)
+	d.Unsure = failover.UnsureVote(d.Member, changes)
 	return d, errors.Join(why, t.why, t.unknown)
 }
 
 // past collects the applied membership changes that are still in the log (P5). One
 // that is not understood counts as a stranger's.
-func past(log *walsurgery.Log, db database) (failover.Past, error) {
-	var changes []failover.PlacedChange
+func past(log *walsurgery.Log, db database) (changes []failover.PlacedChange, err error) {
 	for e := range log.Changes() {
 		if e.Index > db.applied {
 			break
@@ -92,11 +94,11 @@ func past(log *walsurgery.Log, db database) (failover.Past, error) {
 		if e.Kind == walsurgery.KindConfChange {
 			p.ConfChange, _ = confChange(e.Change) // unknown: Kind says so
 		} else if e.Err != nil && !errors.Is(e.Err, walsurgery.ErrUnexpectedFormat) {
-			return failover.Past{}, fmt.Errorf("read the log's membership changes: %w", e.Err)
+			return nil, fmt.Errorf("read the log's membership changes: %w", e.Err)
 		}
 		changes = append(changes, p)
 	}
-	return failover.FoldPast(db.configuration(), db.removed, changes), nil
+	return changes, nil
 }
 
 // sane is P6, as far as it needs no record.
