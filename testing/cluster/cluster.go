@@ -59,6 +59,8 @@ type Options struct {
 	SiteEtcdFlags map[string][]string
 	// Names are the members' names by site; they are those of the sites otherwise.
 	Names map[string]string
+	// LocalPeer lets the agents ask their etcd's peer port at loopback, where nobody else reaches it; etcd advertises the site's address as ever.
+	LocalPeer bool
 	// SmallDisk mounts a file system of so many bytes for the data of this site.
 	SmallDisk map[string]int64
 	// Lies: the arbiter is a store that can be made to lie (Liar), whatever Arbiter says.
@@ -159,7 +161,16 @@ func New(ctx context.Context, o Options) (c *Cluster, err error) {
 		return c, err
 	}
 	for _, site := range lab.Sites {
-		c.Site(site).EtcdFlags(append(c.named(site), o.SiteEtcdFlags[site]...)...)
+		flags := append(c.named(site), o.SiteEtcdFlags[site]...)
+		if o.LocalPeer {
+			local, err := c.localPeer(site)
+			if err != nil {
+				return c, err
+			}
+			flags = append(flags, "--listen-peer-urls", c.Site(site).PeerURL+","+local)
+			c.Site(site).AgentFlags("--peer-url", local)
+		}
+		c.Site(site).EtcdFlags(flags...)
 	}
 	for site, size := range o.SmallDisk {
 		if err := c.mount(site, size); err != nil {

@@ -1,6 +1,9 @@
 package cluster
 
 import (
+	"fmt"
+	"net"
+	"net/url"
 	"strings"
 	"time"
 
@@ -26,4 +29,17 @@ func (c *Cluster) named(site string) []string {
 		initial = append(initial, names[s]+"="+c.Site(s).AdvertisedPeerURL)
 	}
 	return []string{"--name", names[site], "--initial-cluster", strings.Join(initial, ",")}
+}
+
+// localPeer is a peer URL of a site at loopback.
+func (c *Cluster) localPeer(site string) (string, error) {
+	if c.net == nil {
+		return "", fmt.Errorf("a peer port at loopback that the other site does not reach: %w", ErrNoNamespaces)
+	}
+	u, err := url.Parse(c.Site(site).PeerURL)
+	if err != nil {
+		return "", err
+	}
+	u.Host = net.JoinHostPort("127.0.0.1", u.Port())
+	return u.String(), nil
 }

@@ -76,6 +76,27 @@ func settings() []Fault {
 			},
 		},
 		{
+			Name: "local-peer", About: "the agents ask their own etcd's peer port at loopback; the target is lost, and returns at the URL that it advertises", Claims: 1, Roles: both,
+			Needs: Needs{Namespaces: true}, Prepare: func(o *cluster.Options) { o.LocalPeer = true },
+			Run: func(ctx context.Context, s *Stage) error {
+				s.AtEnd(func(ctx context.Context) error {
+					return s.Client(s.Other(), func(cl *clientv3.Client) error {
+						list, err := cl.MemberList(ctx)
+						if err != nil {
+							return err
+						}
+						for _, m := range list.Members {
+							if len(m.PeerURLs) != 1 || m.PeerURLs[0] != s.Site("a").AdvertisedPeerURL && m.PeerURLs[0] != s.Site("b").AdvertisedPeerURL {
+								return fmt.Errorf("the member %x is listed at %q", m.ID, m.PeerURLs)
+							}
+						}
+						return nil
+					})
+				})
+				return do(ctx, func(context.Context) error { return s.Kill(s.Target) }, s.Resumes, func(context.Context) error { return s.Up(s.Target) })
+			},
+		},
+		{
 			Name: "snapshot", About: "the survivor writes so much that the loser returns by a snapshot", Rows: []string{"F24", "F27"}, Claims: 1, Roles: []string{Pair},
 			Prepare: func(o *cluster.Options) { o.EtcdFlags = append(o.EtcdFlags, "--snapshot-count", "500") },
 			Run:     snapshot,

@@ -24,7 +24,7 @@
 // a fault shows at all, but F12 (rotation) and F15 (etcd-term); of the 62 named steps it has five. Not in it, by selection and in a soak, are
 // the other 57 steps and
 //
-//	arbiter-one agent-term auth-jwt auth-simple cut-unclaimed disk-full-claim etcd-hiccup etcd-term lease-expiry many
+//	arbiter-one agent-term auth-jwt auth-simple cut-unclaimed disk-full-claim etcd-hiccup etcd-term lease-expiry local-peer many
 //	mixed-versions rotation snapshot-often store-lies-rollback store-lies-swaps survivor-restart tls wal-dir
 //
 // and by selection alone big. Each of these would add seven seconds or more. What
