@@ -27,7 +27,7 @@ func UnsureVote(self uint64, changes []PlacedChange) (unsure bool) {
 			is = voting
 		case ChangeUpdate:
 			unsure = unsure || is == learning
-			moved = moved || is == unheard
+			moved = is == unheard // and so it stays while this is asked for
 		case ChangePromote:
 			unsure = unsure || (moved && is == unheard) // its addition has left the log
 			is = voting

@@ -35,6 +35,9 @@ func TestVoteUnsure(t *testing.T) {
 		{"a learner that was refused, and the voter of that ID", []ConfChange{learner(idA), add(idA), update(idA)}, false},
 		{"an addition as a learner that etcd rejected", []ConfChange{add(idA), learner(idA), update(idA)}, false},
 		{"another one's update", []ConfChange{learner(idA), update(idB), promote(idA)}, false},
+		{"its own between those of another one", []ConfChange{learner(idB), learner(idA), update(idA)}, true},
+		{"a promotion whose addition left the log, and no update", []ConfChange{promote(idA)}, false},
+		{"an update that etcd rejected, before it was there", []ConfChange{update(idA), learner(idA), promote(idA)}, false},
 		{"another one", []ConfChange{learner(idB), update(idB), promote(idB), learner(idA), promote(idA)}, false},
 	} {
 		got := UnsureVote(idA, placed(30, 4, c.changes...))
@@ -48,8 +51,8 @@ func TestVoteUnsure(t *testing.T) {
 			t.Errorf("the base: %v", why)
 		}
 		d.Unsure = true
-		if _, why := Eligible(r, d, 0); why != VoteUnsure {
-			t.Errorf("unsure: %v", why)
+		if g, why := Eligible(r, d, 0); g != NoGround || why != VoteUnsure {
+			t.Errorf("unsure: %v, %v", g, why)
 		}
 	}
 }
