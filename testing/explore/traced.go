@@ -94,6 +94,33 @@ func (w *World) Effect(i, slot int, how How) bool {
 	return true
 }
 
+// PromoteBehind carries out a promotion that agent i has out, at a leader to whom clients write as often before it
+// applies it: by the configuration of before it commits that alone (Lose and Put, then the leader applies). The
+// learner may be further behind than Effect wants, where indices stand for more than one entry.
+func (w *World) PromoteBehind(i, slot, writes int) bool {
+	s, o := &w.Sites[i], 1-i
+	a, n := s.Out[slot], &w.Nodes[o]
+	if a == nil || s.Back[slot] != nil || a.Kind != failover.Promote || !w.Link || !w.alive(o) || !n.Leader || n.Match[i] == 0 {
+		return false
+	}
+	c := w.conf(n, n.Applied)
+	if p := c.find(a.ID); p == nil || !p.Learner || !w.propose(o, Entry{Kind: Promote, ID: a.ID}) {
+		return false
+	}
+	at := len(n.Log)
+	for range writes {
+		if !w.Put(o) {
+			return false
+		}
+	}
+	if w.applyAll(o); n.Applied < at {
+		return false
+	}
+	s.Out[slot], s.Back[slot] = nil, &failover.Event{Kind: a.Kind.Reply(), Outcome: failover.Done}
+	w.check()
+	return true
+}
+
 // Stamp is a fresh nonce of the model.
 func (w *World) Stamp() failover.Stamp { return w.stamp() }
 

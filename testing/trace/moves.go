@@ -138,6 +138,22 @@ func (v *env) flow(w *explore.World) bool {
 	return did
 }
 
+// behind is how many writes leader l commits alone after the promotion of node i that comes next, before it applies
+// it: what the leader is known to have committed in its time, and the other one's log is known to have ended
+// before. Negative: nothing says that there was any.
+func (v *env) behind(w *explore.World, i, l int) int {
+	n := &w.Nodes[l]
+	at, has := len(n.Log)+1, v.limit(w, i, l)
+	if l > 1 || has >= at-1 {
+		return -1
+	}
+	d := v.next(l, v.line, n.ID)
+	if d == nil || d.Last.Term != uint64(n.Term) {
+		return -1
+	}
+	return max(0, int(d.Commit)-at)
+}
+
 // theLink is what ends in prepare when no member does.
 const theLink = -1
 
@@ -208,6 +224,9 @@ func (v *env) effect(c *cand, i, slot int, how explore.How) bool {
 		}
 		if l := leader(w); l >= 0 {
 			v.place(w, i, l, what)
+			if n := v.behind(w, i, l); a.Kind == failover.Promote && how == explore.OK && n >= 0 {
+				return w.PromoteBehind(i, slot, n)
+			}
 		}
 	case failover.Rewrite:
 		if a.Keep && v.unkept(i) {

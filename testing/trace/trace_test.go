@@ -176,6 +176,20 @@ func TestCreatedAgain(t *testing.T) {
 	}
 }
 
+// TestBehindThePromotion: a write that the leader, alone so far, commits right behind a promotion, before it applies that. The new
+// voter's log ends before both.
+//
+// Rules: P4, P14.
+func TestBehindThePromotion(t *testing.T) {
+	ls, err := ReadFiles("testdata/promoted_a.jsonl", "testdata/promoted_b.jsonl", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, err := Check(ls, Options{}); err != nil || r.Lines != len(ls) {
+		t.Errorf("%v, %v", r, err)
+	}
+}
+
 // book is a trace that is being changed.
 type book struct {
 	*testing.T
