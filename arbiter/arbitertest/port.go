@@ -2,18 +2,15 @@ package arbitertest
 
 import (
 	"fmt"
-	"math/rand/v2"
-	"net"
+
+	"twok/internal/freeport"
 )
 
-// FreePort returns a free address host:port on loopback, below the kernel's own range, whose ports
-// go to whoever connects.
+// FreePort returns a free address host:port on loopback, which is this process's until it ends (freeport).
 func FreePort() string {
-	for {
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(22_000)))
-		if err == nil {
-			defer l.Close()
-			return l.Addr().String()
-		}
+	ports, err := freeport.Ports(1)
+	if err != nil {
+		panic(fmt.Sprintf("arbitertest: %v", err))
 	}
+	return fmt.Sprintf("127.0.0.1:%d", ports[0])
 }

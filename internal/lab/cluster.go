@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"net/url"
 	"os"
@@ -15,9 +14,9 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"golang.org/x/sys/unix"
 
 	"twok/arbiter"
+	"twok/internal/freeport"
 )
 
 // Mode says who runs etcd.
@@ -108,7 +107,7 @@ func NewCluster(cfg Config) (*Cluster, error) {
 		return nil, err
 	}
 	cfg.Dir = dir
-	ports, err := freePorts(7)
+	ports, err := freeport.Ports(7)
 	if err != nil {
 		return nil, err
 	}
@@ -368,68 +367,3 @@ func (s *Site) Status(ctx context.Context) (*clientv3.StatusResponse, error) {
 }
 
 func joinPort(host string, port int) string { return net.JoinHostPort(host, strconv.Itoa(port)) }
-
-// freePorts returns n ports of 127.0.0.1 on which nobody listens, outside the
-// range from which the kernel takes the ports of outgoing connections: a member
-// that is down for a while finds its port free again. They are this process's until it ends: the tests of two
-// packages run at the same time, and a port that is free now may be another one's in a moment.
-func freePorts(n int) ([]int, error) {
-	var ports []int
-	seen := map[int]bool{}
-	dir := filepath.Join(os.TempDir(), fmt.Sprintf("twok-ports-%d", os.Getuid()))
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, err
-	}
-	for tries := 0; len(ports) < n; tries++ {
-		if tries > 10_000 {
-			return nil, errors.New("no free ports between 10000 and 32000 on 127.0.0.1")
-		}
-		port := 10_000 + rand.IntN(22_000)
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err != nil || seen[port] {
-			if err == nil {
-				l.Close()
-			}
-			continue
-		}
-		l.Close()
-		mine, err := reserve(filepath.Join(dir, strconv.Itoa(port)))
-		if err != nil {
-			return nil, err
-		}
-		if !mine {
-			continue
-		}
-		seen[port] = true
-		ports = append(ports, port)
-	}
-	return ports, nil
-}
-
-// reserve takes a lock for the life of this process. False: another process has it, or this one already.
-func reserve(path string) (bool, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return false, err
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return false, errors.Join(f.Close(), unexpected(err))
-	}
-	reserved.Lock()
-	defer reserved.Unlock()
-	reserved.files = append(reserved.files, f)
-	return true, nil
-}
-
-func unexpected(err error) error {
-	if errors.Is(err, unix.EWOULDBLOCK) {
-		return nil
-	}
-	return err
-}
-
-// reserved keeps the files from being closed by the garbage collector.
-var reserved struct {
-	sync.Mutex
-	files []*os.File
-}

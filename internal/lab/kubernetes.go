@@ -19,6 +19,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"twok/internal/freeport"
 )
 
 // Kubernetes is a real kube-apiserver on loopback, with RBAC and the namespace "twok":
@@ -58,7 +60,7 @@ func StartKubernetes(ctx context.Context, dir, etcd string, log io.Writer) (k *K
 	if err != nil {
 		return fail(err)
 	}
-	ports, err := freePorts(1)
+	ports, err := freeport.Ports(1)
 	if err != nil {
 		return fail(err)
 	}

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"twok/internal/freeport"
 )
 
 // StoreKinds are the real stores that StartStore knows.
@@ -53,7 +55,7 @@ func StartStoreAt(ctx context.Context, kind, dir string, log io.Writer, place *P
 	if err != nil {
 		return fail(err)
 	}
-	ports, err := freePorts(2)
+	ports, err := freeport.Ports(2)
 	if err != nil {
 		return fail(err)
 	}

@@ -48,6 +48,7 @@ func gather(ls []Line) *facts {
 	f := &facts{lines: ls, special: map[arbiter.Position]uint64{}, written: map[arbiter.Position]int{}}
 	idx := map[uint64]bool{0: true, 1: true, 2: true}
 	terms := map[uint64]bool{0: true, 1: true}
+	led := map[uint64]uint64{}
 	top := uint64(0)
 	show := func(at int64, terms ...uint64) {
 		if t := slices.Max(terms); t > top {
@@ -108,6 +109,15 @@ func gather(ls []Line) *facts {
 		record(&e.Record)
 		pos(e.Position)
 		show(l.At, e.Obs.Term, e.Token.Term, e.Token.EntryTerm, e.Data.Term, e.Position.Term, e.Obs.Token.Term, e.Record.Fork.Term)
+		// A second leader in one term: the term that is shown beside it is one of before (look).
+		if o := &e.Obs; o.Etcd == failover.EtcdLed && o.Term != 0 {
+			if first, ok := led[o.Term]; !ok {
+				led[o.Term] = o.Leader
+			} else if first != o.Leader {
+				terms[o.Term+1] = true
+				show(l.At, o.Term+1)
+			}
+		}
 		if d := &e.Data; e.Kind == failover.DataRead && d.Problem == failover.None && d.Member != 0 {
 			known(l.Site, d.Member)
 			pos(d.Last)

@@ -190,6 +190,20 @@ func TestBehindThePromotion(t *testing.T) {
 	}
 }
 
+// TestHandedOver: a leader that ends hands over, and the new one shows the term of before beside itself until it ends, too:
+// no line shows the term that it leads in.
+//
+// Rules: none (the checker's moves).
+func TestHandedOver(t *testing.T) {
+	ls, err := ReadFiles("testdata/handed_a.jsonl", "testdata/handed_b.jsonl", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, err := Check(ls, Options{}); err != nil || r.Lines != len(ls) {
+		t.Errorf("%v, %v", r, err)
+	}
+}
+
 // book is a trace that is being changed.
 type book struct {
 	*testing.T
