@@ -26,7 +26,7 @@ func TestVoteThatARestartForgets(t *testing.T) {
 		p.must(b.Kill())
 		p.must(os.RemoveAll(b.DataDir))
 		var id uint64
-		for ctx := p.within(patience); id == 0; {
+		for ctx := p.within(patience); id == 0; time.Sleep(20 * time.Millisecond) {
 			try, cancel := context.WithTimeout(ctx, time.Second)
 			r, err := cl.MemberAddAsLearner(try, []string{b.AdvertisedPeerURL})
 			cancel()

@@ -116,21 +116,16 @@ func Run(h history.History, o Options) Report {
 			r.Unknown++
 		}
 	}
-	checks := []struct {
+	type check struct {
 		name string
 		f    func(*Result, history.History, Options)
-	}{
+	}
+	checks := []check{
 		{"acknowledged", acknowledged}, {"linearizable", linearizable}, {"reads", reads}, {"revisions", revisions},
 		{"watch", watch}, {"equal", equal},
 	}
 	if !o.NoClaims {
-		checks = append(checks, struct {
-			name string
-			f    func(*Result, history.History, Options)
-		}{"record", record}, struct {
-			name string
-			f    func(*Result, history.History, Options)
-		}{"replaced", replaced})
+		checks = append(checks, check{"record", record}, check{"replaced", replaced})
 	}
 	for _, c := range checks {
 		res := Result{Name: c.name, Verdict: OK}
